@@ -1,0 +1,229 @@
+"""The one idea that every algorithm is an instance of.
+
+A round of federated learning is the same for all algorithms: the server sends vectors down, each client of the cohort
+trains from them, the replies are averaged, the server moves. An ``Algorithm`` says only what differs, as pure functions
+on vectors. It never sees a device, a data set, a batch or a loop; the engine owns those.
+
+::
+
+    message          = downlink(server, cloud, context)             what is sent, so its cost is derived
+    correction       = client_start(client, message, context)       where a client starts, and how its gradient is bent
+    client, reply    = client_finish(client, message, w, context)   what it keeps, what it sends back
+    update           = server_step(server, cloud, replies, context) the next state, the aggregate and the cloud model
+
+A local step is always, with (s, o, ρ, ρ′) the numbers of the ``Correction``::
+
+    w ← w − η_t (clip(s ∇L(w) + o + ρ w) + (λ + ρ′) w)
+
+so one fused update serves every algorithm.
+
+Symbols, as in the paper:
+
+=========  ===================  ===============================================================================
+θ          ``cloud``            the model that is sent out
+θ̄          ``aggregate``        the mean of the models that came back
+θ_i        ``model``            what client i sends back after its local steps
+g_i        ``cloud - model``    client i's pseudo-gradient: before minus after, here and everywhere
+h          ``h``                the server's estimate of the full gradient
+h_i        ``client.h``         client i's estimate of its own gradient
+t, t'_i    ``round``, ``last_round``  this round, and the last one that client i took part in
+η_t        ``eta``              this round's learning rate; ``base_eta`` is the first round's
+K_i, n_i   ``steps``, ``samples``     client i's number of local steps and of samples
+n̄          ``mean_samples``     mean samples per client
+|P|, |S|   ``replies.count``, ``population.size``  clients that replied in this round; clients there are
+=========  ===================  ===============================================================================
+
+Vectors have the shape ``[..., P]`` with any leading batch dimensions, and per-client numbers the shape ``[..., 1]``, so
+the formulas need no indexing and an engine may hand over one client or a thousand. States, messages and replies are
+NamedTuples of tensors, which an engine can stack, store and count without knowing their names.
+
+What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under several
+weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's last reply
+(VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first).
+"""
+
+import enum
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from adabest.errors import InputError
+
+Scalar = float | Tensor
+
+
+class Work(enum.Enum):
+    """What the clients do in one phase of a round."""
+
+    TRAIN = "local training; client_finish gets the trained model"
+    GRADIENT = "no step at all; client_finish gets the gradient over all local samples at the point of start"
+
+
+class Correction(NamedTuple):
+    """Where local training starts, and the affine correction of its gradient (see the module's docstring)."""
+
+    start: Tensor
+    scale: Scalar = 1.0
+    offset: Tensor | None = None
+    rho: Scalar = 0.0
+    rho_prime: Scalar = 0.0
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """What a client knows in a round beside its state and the message. It can't know the population.
+
+    Attributes:
+        round: t, from 1.
+        phase: Which exchange of the round this is, from 0.
+        eta: η_t.
+        base_eta: η_1, before any decay.
+        steps: K_i, ``[..., 1]``.
+        samples: n_i, ``[..., 1]``.
+    """
+
+    round: int
+    phase: int
+    eta: float
+    base_eta: float
+    steps: Tensor
+    samples: Tensor
+
+
+@dataclass(frozen=True)
+class Population:
+    """The training clients present in a round.
+
+    Attributes:
+        size: |S^t|.
+        mean_samples: n̄, their mean number of samples.
+    """
+
+    size: int
+    mean_samples: float
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """What the server knows in a round beside its state and the replies.
+
+    Attributes:
+        round: t, from 1.
+        phase: Which exchange of the round this is, from 0.
+        eta: η_t.
+        base_eta: η_1, before any decay.
+        known_population: The population, for algorithms that declare ``needs_population``; None for all others.
+    """
+
+    round: int
+    phase: int
+    eta: float
+    base_eta: float
+    known_population: Population | None = None
+
+    @property
+    def population(self) -> Population:
+        """|S^t| and n̄, which exist only for algorithms that declare that they need them."""
+        if self.known_population is None:
+            raise UndeclaredPopulationError(
+                "this algorithm reads the population without declaring it: set `needs_population = True` in its class"
+            )
+        return self.known_population
+
+
+class UndeclaredPopulationError(Exception):
+    """An algorithm read |S^t| or n̄ without saying that it needs them."""
+
+
+class Replies(ABC):
+    """The replies of a round, averaged by the engine."""
+
+    count: int
+
+    @abstractmethod
+    def mean(self, field: str, weight: str = "one") -> Tensor:
+        """The mean of a reply field, Σ v_i x_i / Σ v_i.
+
+        Args:
+            field: The field x to average.
+            weight: ``one``, or a scalar field v of the same reply. The pair must stand in ``Algorithm.means``.
+        """
+
+
+class Update(NamedTuple):
+    """What a server step gives.
+
+    Attributes:
+        server: The next state.
+        aggregate: θ̄.
+        cloud: θ, at server rate 1; the engine applies any other rate.
+        h: The server's estimate of the full gradient, for the metrics; None if the algorithm has none.
+    """
+
+    server: Any
+    aggregate: Tensor
+    cloud: Tensor
+    h: Tensor | None = None
+
+
+class Nothing(NamedTuple):
+    """The state of a party that keeps nothing."""
+
+
+class Algorithm(ABC):
+    """A federated algorithm: hyper-parameters and pure functions on vectors. Subclasses are frozen dataclasses.
+
+    Attributes:
+        needs_population: Whether the server must be told |S^t| and n̄.
+        scored_weight: How the models of the clients are weighted in the scored model, ``one`` or ``samples``.
+        means: For each reply field, the weights under which the engine averages it.
+        phases: What the clients do in each exchange of a round.
+    """
+
+    needs_population: ClassVar[bool] = False
+    scored_weight: ClassVar[str] = "one"
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",)}
+    phases: ClassVar[tuple[Work, ...]] = (Work.TRAIN,)
+
+    def server_init(self, cloud: Tensor) -> Any:
+        """The server's state before the first round, given the initial model."""
+        return Nothing()
+
+    def client_init(self, cloud: Tensor) -> Any:
+        """A client's state before it first takes part, given a vector of the model's shape and type."""
+        return Nothing()
+
+    @abstractmethod
+    def downlink(self, server: Any, cloud: Tensor, context: ServerContext) -> Any:
+        """The named vectors and numbers that every client of the cohort receives."""
+
+    @abstractmethod
+    def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
+        """Where client i's local training starts and how its gradient is corrected."""
+
+    @abstractmethod
+    def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
+        """What client i keeps, and the named vectors and numbers it sends back."""
+
+    @abstractmethod
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        """The server's move."""
+
+    def client_estimate(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
+        """h_i at the scale in which it acts on the gradient, for the metrics; None if the algorithm has none."""
+        return None
+
+
+def check_range(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
+    """Refuses a hyper-parameter that isn't a finite number in [low, high].
+
+    Raises:
+        InputError: With the range that would be right.
+    """
+    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+        right = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise InputError(f"{name} = {value!r} is out of range: it must be a finite number {right}")

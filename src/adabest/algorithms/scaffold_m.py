@@ -1,0 +1,51 @@
+"""SCAFFOLD/m: SCAFFOLD without sending control variates up, as in the AdaBest paper's Algorithm 1."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from adabest.algorithms.base import ClientContext, Replies, ServerContext, Update
+from adabest.algorithms.scaffold import Scaffold
+
+
+@dataclass(frozen=True)
+class ScaffoldM(Scaffold):
+    """SCAFFOLD/m: the server works Σ w_i Δh_i out of the models, since Δh_i holds no h_i.
+
+    ::
+
+        client:  as SCAFFOLD
+        server:  h ← h + (1 / |S|) Σ w_i (g_i / (K_i η) − h)
+                 θ ← θ̄
+
+    On balanced data the server's line is ((|S|−|P|)/|S|) h + (|P| / (K η |S|)) (θ − θ̄).
+
+    Attributes:
+        control_rate: The η in Δh_i: this round's (``decayed``), or the first round's as in the reference code
+            (``undecayed``).
+    """
+
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one", "pace"), "pace": ("one",), "weight": ("one",)}
+
+    class Reply(NamedTuple):  # type: ignore[assignment]
+        """θ_i, w_i / K_i and w_i."""
+
+        model: Tensor
+        pace: Tensor
+        weight: Tensor
+
+    def client_finish(  # type: ignore[override]
+        self, client: Scaffold.Client, message: Scaffold.Message, model: Tensor, context: ClientContext
+    ) -> tuple[Scaffold.Client, Reply]:
+        w_i = context.samples / message.mean_samples
+        change = self._change(message, model, context)
+        return self.Client(h=client.h + change), self.Reply(model, w_i / context.steps, w_i)
+
+    def server_step(self, server: Scaffold.Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        aggregate = replies.mean("model")
+        pull = replies.mean("pace") / self._eta(context) * (cloud - replies.mean("model", "pace"))
+        change = pull - replies.mean("weight") * server.h
+        h = server.h + (replies.count / context.population.size) * change
+        return Update(self.Server(h), aggregate, cloud=aggregate, h=h)

@@ -1,0 +1,56 @@
+"""Augmentation of training images, as pure functions of the images and of random bits.
+
+They act on normalised images and on any leading batch dimensions, so that every engine can use them.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from adabest import random
+from adabest.registry import Registry
+
+Augmentation = Callable[[Tensor, Tensor], Tensor]
+
+_PADDING = 4
+
+
+def none(images: Tensor, keys: Tensor) -> Tensor:
+    """Leaves the images as they are."""
+    return images
+
+
+def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
+    """Mirrors an image with probability ½, then with probability ½ zero-pads it by 4 and crops at a uniform offset.
+
+    Args:
+        images: ``[..., channels, height, width]``.
+        keys: int64 random bits, one word an image, ``[...]``; the four draws of an image are four hashes of its word.
+    """
+    draws = [random.bits(0, random.Purpose.AUGMENTATION, keys, which) for which in range(4)]
+    mirrored = random.uniform(draws[0]) < 0.5
+    cropped = random.uniform(draws[1]) < 0.5
+    height, width = images.shape[-2:]
+    shift = [torch.where(cropped, random.below(draw, 2 * _PADDING + 1) - _PADDING, 0) for draw in draws[2:]]
+
+    rows = torch.arange(height, device=images.device) + shift[0][..., None]
+    columns = torch.arange(width, device=images.device) + shift[1][..., None]
+    inside = _inside(rows, height)[..., :, None] & _inside(columns, width)[..., None, :]
+    columns = torch.where(mirrored[..., None], width - 1 - columns, columns)
+    pixels = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
+    flat = images.flatten(-2)
+    source = pixels.flatten(-2)[..., None, :].expand(flat.shape)
+    moved = flat.gather(-1, source).unflatten(-1, (height, width))
+    return moved * inside[..., None, :, :].to(images.dtype)
+
+
+def _inside(positions: Tensor, size: int) -> Tensor:
+    return (positions >= 0) & (positions < size)
+
+
+AUGMENTATIONS: Registry[Augmentation] = Registry(
+    kind="augmentation",
+    group="adabest.augmentations",
+    builtin={"none": none, "flip-crop": flip_crop},
+)

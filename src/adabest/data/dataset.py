@@ -1,0 +1,157 @@
+"""A data set: four tensors, how to normalise them, and the settings that suit them."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.errors import InputError
+
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """What a run uses for this data set unless told otherwise.
+
+    Attributes:
+        model: A model specification, such as ``mlp,hidden=50``.
+        batch_size: Samples per local step.
+        weight_decay: λ.
+        augmentation: The name of an augmentation of training images, or ``none``.
+    """
+
+    model: str = "mlp,hidden=100x100"
+    batch_size: int = 45
+    weight_decay: float = 1e-4
+    augmentation: str = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A classification data set in memory.
+
+    Attributes:
+        name: What it is called.
+        x_train: Training inputs, ``[samples, *shape]``, in bytes or floating point.
+        y_train: Training labels, int64 in [0, classes).
+        x_test: Test inputs.
+        y_test: Test labels.
+        classes: How many classes there are.
+        mean: What is subtracted from an input, a scalar or one value a channel ``[channels, 1, 1]``.
+        std: What it is then divided by, likewise.
+        defaults: The settings that suit it.
+    """
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: int
+    mean: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(0.0))
+    std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0))
+    defaults: Defaults = Defaults()
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.x_train.shape[1:])
+
+    def fingerprint(self) -> str:
+        """A digest of everything that training and testing see."""
+        digest = hashlib.sha256(repr((self.classes, self.input_shape)).encode())
+        for tensor in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
+            digest.update(str(tensor.dtype).encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def from_arrays(
+    x_train: Any, y_train: Any, x_test: Any, y_test: Any, name: str = "arrays", defaults: Defaults | None = None
+) -> Dataset:
+    """Makes a data set of NumPy arrays or tensors.
+
+    Floating-point inputs are used as they are. Bytes are taken for pixels and standardised by the mean and the standard
+    deviation of all training pixels.
+
+    Args:
+        x_train: Training inputs, samples first.
+        y_train: Training labels, whole numbers from 0.
+        x_test: Test inputs.
+        y_test: Test labels.
+        name: What to call it.
+        defaults: The settings that suit it.
+
+    Raises:
+        InputError: If the arrays don't fit together; the message names the array.
+    """
+    arrays = dict(zip(_ARRAYS, map(_as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
+    _check(name, arrays)
+    inputs = arrays["x_train"]
+    normalisation = {}
+    if inputs.dtype == torch.uint8:
+        pixels = inputs.to(torch.float64)
+        normalisation = {"mean": pixels.mean().float(), "std": pixels.std(unbiased=False).clamp(min=1e-8).float()}
+    classes = int(torch.cat([arrays["y_train"], arrays["y_test"]]).max()) + 1
+    return Dataset(name=name, classes=classes, defaults=defaults or Defaults(), **arrays, **normalisation)
+
+
+def from_npz(path: Path) -> Dataset:
+    """Reads a data set from an ``.npz`` file that holds x_train, y_train, x_test and y_test.
+
+    Raises:
+        InputError: If the file can't be read or lacks an array.
+    """
+    if not path.is_file():
+        raise InputError(f"data set file {path} doesn't exist")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: Mapping[str, Any] = {key: file[key] for key in file.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"data set file {path} can't be read as .npz: {error}") from error
+    missing = [key for key in _ARRAYS if key not in arrays]
+    if missing:
+        raise InputError(f"data set file {path} lacks {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
+    return from_arrays(*(arrays[key] for key in _ARRAYS), name=path.stem)
+
+
+def _as_tensor(key: str, value: Any) -> Tensor:
+    try:
+        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+    except TypeError as error:
+        raise InputError(f"{key} can't be used as numbers: {error}") from error
+    if key.startswith("y"):
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+            raise InputError(f"{key} should hold whole numbers, not {tensor.dtype}")
+        return tensor.to(torch.int64)
+    if tensor.dtype == torch.uint8:
+        return tensor
+    if not tensor.is_floating_point():
+        raise InputError(f"{key} should hold bytes (pixels) or floating-point numbers, not {tensor.dtype}")
+    return tensor.to(torch.float32)
+
+
+def _check(name: str, arrays: Mapping[str, Tensor]) -> None:
+    for split in ("train", "test"):
+        x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+        if y.ndim != 1 or len(x) != len(y) or len(y) == 0:
+            raise InputError(
+                f"data set {name}: x_{split} {tuple(x.shape)} and y_{split} {tuple(y.shape)} should have the same, "
+                "non-zero number of samples, and y one dimension"
+            )
+        if int(y.min()) < 0:
+            raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise InputError(f"data set {name}: x_{split} holds values that aren't finite")
+    x_train, x_test = arrays["x_train"], arrays["x_test"]
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        raise InputError(
+            f"data set {name}: x_train ({tuple(x_train.shape[1:])}, {x_train.dtype}) and x_test "
+            f"({tuple(x_test.shape[1:])}, {x_test.dtype}) differ in shape or type"
+        )

@@ -1,0 +1,21 @@
+"""How a round is executed."""
+
+from adabest.engine.classification import LOSSES, ClassificationTask
+from adabest.engine.local import LocalTraining
+from adabest.engine.simulation import Metrics, Rules, Simulation, Snapshot, State
+from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
+
+__all__ = [
+    "LOSSES",
+    "ClassificationTask",
+    "LocalPass",
+    "LocalTraining",
+    "Metrics",
+    "Rules",
+    "Scores",
+    "Simulation",
+    "Snapshot",
+    "State",
+    "Task",
+    "ValidationScores",
+]

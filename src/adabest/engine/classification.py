@@ -1,0 +1,177 @@
+"""The task of this package's runs: a classifier, its data set, and the partition of it."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adabest import random
+from adabest.data import Dataset
+from adabest.data.augmentation import Augmentation, none
+from adabest.engine.task import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+from adabest.errors import InputError
+from adabest.federation import Partition
+from adabest.federation.batches import batch_table, batches_per_epoch
+from adabest.models import VectorModel, set_dropout_key
+from adabest.random import Purpose
+from adabest.registry import Registry
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+LOSSES: Registry[Loss] = Registry(
+    kind="loss",
+    group="adabest.losses",
+    builtin={"cross-entropy": functional.cross_entropy},
+)
+
+_EVALUATION_BATCH = 2000
+
+
+class ClassificationTask:
+    """Mini-batch training of a classifier on partitioned data.
+
+    Batches, augmentation and dropout are drawn by (seed, round, client, step), so they are the same whatever the order.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        partition: Partition,
+        module: nn.Module,
+        *,
+        loss: Loss = functional.cross_entropy,
+        augmentation: Augmentation = none,
+        epochs: int = 5,
+        batch_size: int = 45,
+        local_steps: Literal["own", "mean"] = "own",
+        seed: int = 0,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if epochs < 1:
+            raise InputError(f"epochs = {epochs}: clients need at least one pass over their samples")
+        if batch_size < 1:
+            raise InputError(f"batch_size = {batch_size}: a batch needs at least one sample")
+        device = device or torch.device("cpu")
+        self.partition = partition
+        self.model = VectorModel(module, device, dtype)
+        self._initial = self.model.vector.clone()
+        self._loss, self._augmentation = loss, augmentation
+        self._epochs, self._batch_size, self._seed = epochs, batch_size, seed
+        self._mean_steps = None
+        if local_steps == "mean":
+            mean_samples = partition.samples[partition.training].mean()
+            self._mean_steps = epochs * int(np.ceil(mean_samples / batch_size))
+        self._x_train, self._y_train = dataset.x_train.to(device), dataset.y_train.to(device)
+        self._x_test, self._y_test = dataset.x_test.to(device), dataset.y_test.to(device)
+        self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
+        self._dtype, self._device = dtype, device
+        self._batches: tuple[tuple[int, int], Tensor] | None = None
+        self._check_loss()
+
+    def initial_model(self) -> Tensor:
+        """θ_0."""
+        return self._initial.clone()
+
+    def samples(self, client: int) -> int:
+        """n_i."""
+        return int(self.partition.offsets[client + 1] - self.partition.offsets[client])
+
+    def steps(self, client: int) -> int:
+        """K_i: the client's own number of batches, or everyone's mean if so configured."""
+        if self._mean_steps is not None:
+            return self._mean_steps
+        return self._epochs * int(batches_per_epoch(self.samples(client), self._batch_size))
+
+    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
+        """Forward and backward on one batch."""
+        chosen = self._batches_of(client, round_number)[step]
+        x = self._normalise(self._x_train[chosen])
+        if self._augmentation is not none:
+            places = torch.arange(len(chosen), device=self._device)
+            keys = random.bits(self._seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            x = self._augmentation(x, keys)
+        set_dropout_key(self.model.module, self._seed, round_number, client, step)
+        return self._pass(w, x, self._y_train[chosen])
+
+    def full_gradient(self, w: Tensor, client: int) -> Tensor:
+        """The gradient over all samples of a client, without augmentation or dropout."""
+        chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
+        self.model.module.eval()
+        total = torch.zeros_like(w)
+        for part in chosen.split(_EVALUATION_BATCH):
+            x, y = self._normalise(self._x_train[part]), self._y_train[part]
+            total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
+        self.model.module.train()
+        return total
+
+    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
+        """Loss and accuracy on the test set."""
+        loss, right = self._evaluate(w, self._x_test, self._y_test, heartbeat)
+        return Scores(loss, float(right.mean()))
+
+    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
+        """Accuracy on each validation client, summarised."""
+        held_out = self.partition.validation
+        if len(held_out) == 0:
+            return None
+        counts = self.partition.samples[held_out]
+        chosen = torch.from_numpy(np.concatenate([self.partition.of(client) for client in held_out])).to(self._device)
+        _, right = self._evaluate(w, self._x_train[chosen], self._y_train[chosen], heartbeat)
+        owner = np.repeat(np.arange(len(held_out)), counts)
+        accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
+        worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
+        return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
+
+    def _batches_of(self, client: int, round_number: int) -> Tensor:
+        """The sample indices of every step of a client in a round, ``[K_i, batch size]``; kept until another is asked."""
+        if self._batches is None or self._batches[0] != (client, round_number):
+            own, steps = self.samples(client), self.steps(client)
+            per_epoch = int(batches_per_epoch(own, self._batch_size))
+            epochs = -(-steps // per_epoch)
+            table = batch_table(
+                self._seed, round_number, np.array([client]), np.array([own]), epochs, self._batch_size
+            )
+            indices = self.partition.of(client)[table.reshape(-1, self._batch_size)[:steps]]
+            self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
+        return self._batches[1]
+
+    def _normalise(self, x: Tensor) -> Tensor:
+        return (x.to(self._dtype) - self._mean) / self._std
+
+    def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
+        self.model.load(w)
+        self.model.gradient.zero_()
+        scores = self.model.module(x)
+        loss = self._loss(scores, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        accuracy = (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
+        return LocalPass(self.model.gradient, loss.detach(), accuracy)
+
+    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> tuple[float, np.ndarray]:
+        """The mean loss over samples, and for each sample whether it was classified rightly."""
+        self.model.load(w)
+        self.model.module.eval()
+        loss, right = 0.0, []
+        with torch.no_grad():
+            for part_x, part_y in zip(x.split(_EVALUATION_BATCH), y.split(_EVALUATION_BATCH), strict=True):
+                heartbeat()
+                scores = self.model.module(self._normalise(part_x))
+                loss += float(self._loss(scores, part_y)) * len(part_y)
+                right.append((scores.argmax(dim=1) == part_y).cpu().numpy())
+        self.model.module.train()
+        return loss / len(y), np.concatenate(right)
+
+    def _check_loss(self) -> None:
+        """Finds out before any long work whether the loss fits the model."""
+        x, y = self._normalise(self._x_train[:2]), self._y_train[:2]
+        try:
+            with torch.no_grad():
+                value = self._loss(self.model.module(x), y)
+        except Exception as error:
+            raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
+        if not (isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point()):
+            raise InputError("the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar")

@@ -1,0 +1,58 @@
+"""What the clients keep between rounds."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+_FIRST_CAPACITY = 8
+
+
+class ClientStore:
+    """One row per client that has taken part, in one tensor per field: memory never grows with the population."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, int] = {}
+        self._fields: dict[str, Tensor] = {}
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, client: int) -> dict[str, Tensor]:
+        """A client's fields, as views: they are overwritten by the client's next ``write``."""
+        row = self._rows[client]
+        return {name: field[row] for name, field in self._fields.items()}
+
+    def column(self, name: str) -> Tensor:
+        """A field of all clients that have taken part, in the order of their first time."""
+        return self._fields[name][: len(self._rows)]
+
+    def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Stores the fields of several clients."""
+        for client, fields in changes.items():
+            row = self._rows.setdefault(client, len(self._rows))
+            for name, value in fields.items():
+                if name not in self._fields:
+                    self._fields[name] = value.new_zeros((_FIRST_CAPACITY, *value.shape))
+                field = self._fields[name]
+                if row >= len(field):
+                    field = torch.cat([field, torch.zeros_like(field)])
+                    self._fields[name] = field
+                field[row] = value
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, as tensors."""
+        ids = torch.tensor(list(self._rows), dtype=torch.int64)
+        return {"ids": ids, **{name: self.column(name) for name in self._fields}}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor], names: Sequence[str], device: torch.device) -> "ClientStore":
+        """The store that ``state`` was taken of; ``names`` are the fields it should have."""
+        store = cls()
+        store._rows = {client: row for row, client in enumerate(state["ids"].tolist())}
+        if store._rows:
+            store._fields = {name: state[name].to(device) for name in names}
+        return store

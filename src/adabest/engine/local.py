@@ -1,0 +1,69 @@
+"""The local step that all algorithms share, and the settings of local training."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Correction
+from adabest.errors import InputError
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How clients train.
+
+    Attributes:
+        learning_rate: η of the first round.
+        learning_rate_decay: What η is multiplied by from round to round.
+        weight_decay: λ.
+        clip: The largest norm of the corrected gradient; 0 for none.
+    """
+
+    learning_rate: float = 0.1
+    learning_rate_decay: float = 0.998
+    weight_decay: float = 0.0
+    clip: float = 10.0
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "learning_rate": self.learning_rate > 0,
+            "learning_rate_decay": 0 < self.learning_rate_decay <= 1,
+            "weight_decay": self.weight_decay >= 0,
+            "clip": self.clip >= 0,
+        }
+        rules = {
+            "learning_rate": "above 0",
+            "learning_rate_decay": "above 0 and at most 1",
+            "weight_decay": "at least 0",
+            "clip": "at least 0 (0 means no clipping)",
+        }
+        for name, fits in ranges.items():
+            value = getattr(self, name)
+            if not (math.isfinite(value) and fits):
+                raise InputError(f"{name} = {value}: it must be finite and {rules[name]}")
+
+    def eta(self, round_number: int) -> float:
+        """η_t."""
+        return float(self.learning_rate * self.learning_rate_decay ** (round_number - 1))
+
+
+def local_step(w: Tensor, gradient: Tensor, correction: Correction, eta: float, training: LocalTraining) -> Tensor:
+    """w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w), for any leading batch dimensions."""
+    direction = gradient if _is_number(correction.scale, 1.0) else correction.scale * gradient
+    if correction.offset is not None:
+        direction = direction + correction.offset
+    if not _is_number(correction.rho, 0.0):
+        direction = direction + correction.rho * w
+    if training.clip > 0:
+        norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
+        direction = direction * (training.clip / norm).clamp(max=1.0)
+    decay = training.weight_decay + correction.rho_prime
+    if not _is_number(decay, 0.0):
+        direction = direction + decay * w
+    return w - eta * direction
+
+
+def _is_number(value: float | Tensor, number: float) -> bool:
+    return not isinstance(value, Tensor) and value == number

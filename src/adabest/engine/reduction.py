@@ -1,0 +1,63 @@
+"""The reduction of replies: weighted means, always in the order of the clients.
+
+The order is that of the clients' numbers, not that of arrival, so the last bit of a mean doesn't depend on who was faster.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Replies
+
+
+class ReducedReplies(Replies):
+    """Means of reply fields under the weights that an algorithm declares."""
+
+    def __init__(self, means: Mapping[tuple[str, str], Tensor], count: int) -> None:
+        self._means = means
+        self.count = count
+
+    def mean(self, field: str, weight: str = "one") -> Tensor:
+        """The mean of a field under a weight."""
+        try:
+            return self._means[field, weight]
+        except KeyError:
+            declared = ", ".join(f"{f} under {w}" for f, w in self._means)
+            raise KeyError(
+                f"the mean of {field!r} under {weight!r} isn't declared in the algorithm's `means` (there: {declared})"
+            ) from None
+
+
+def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple[int, Any]]) -> ReducedReplies:
+    """Averages the replies of a round.
+
+    Args:
+        means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply.
+        replies: Pairs of a client and its reply, a NamedTuple of tensors, in any order; at least one.
+    """
+    in_order = [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+    reduced = {
+        (field, weight): _mean([getattr(reply, field) for reply in in_order], _weights(in_order, weight))
+        for field, weights in means.items()
+        for weight in weights
+    }
+    return ReducedReplies(reduced, len(in_order))
+
+
+def _weights(replies: Sequence[Any], weight: str) -> list[float]:
+    """v_i divided by their mean, in float64: equal weights are exactly one, and add no rounding."""
+    if weight == "one":
+        return [1.0] * len(replies)
+    values = [float(getattr(reply, weight)) for reply in replies]
+    mean = math.fsum(values) / len(values)
+    return [value / mean for value in values]
+
+
+def _mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    total = torch.zeros_like(values[0])
+    for value, weight in zip(values, weights, strict=True):
+        total += weight * value
+    return total / len(values)

@@ -1,0 +1,69 @@
+"""What is learnt: every client's own objective, and how a model is judged.
+
+The engines know objectives only through this, so the same round trains a network on images and a quadratic in a test.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+Heartbeat = Callable[[], None]
+
+
+def no_heartbeat() -> None:
+    """Nobody wants to interrupt."""
+
+
+class LocalPass(NamedTuple):
+    """One forward and backward pass of a client.
+
+    Attributes:
+        gradient: ∇L(w) over the batch, ``[P]``; valid until the next pass.
+        loss: The batch's loss.
+        accuracy: The batch's accuracy.
+    """
+
+    gradient: Tensor
+    loss: Tensor
+    accuracy: Tensor
+
+
+class Scores(NamedTuple):
+    """Loss and accuracy of a model on the test set."""
+
+    loss: float
+    accuracy: float
+
+
+class ValidationScores(NamedTuple):
+    """Accuracy on the validation clients: mean over clients, standard deviation, mean of the worst tenth."""
+
+    accuracy: float
+    spread: float
+    worst_tenth: float
+
+
+class Task(Protocol):
+    """The clients' objectives and the measure of success."""
+
+    def initial_model(self) -> Tensor:
+        """θ_0."""
+
+    def samples(self, client: int) -> int:
+        """n_i."""
+
+    def steps(self, client: int) -> int:
+        """K_i."""
+
+    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
+        """The gradient of client i's objective on the batch of this step (from 0)."""
+
+    def full_gradient(self, w: Tensor, client: int) -> Tensor:
+        """The gradient of client i's objective over all its samples."""
+
+    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
+        """How good a model is."""
+
+    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
+        """How good a model is on the clients that never train; None if there are none."""

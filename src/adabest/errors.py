@@ -1,0 +1,36 @@
+"""Errors that are meant for people: what was wrong, where, and what would be right."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class AdabestError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class InputError(AdabestError):
+    """Something the user gave can't be used. The command line prints it and exits with 2."""
+
+
+class Interrupted(AdabestError):
+    """The user asked to stop. The round in progress was abandoned; the state is that of the last finished round."""
+
+
+class Diverged(AdabestError):
+    """A loss or a model stopped being finite. Carries what went non-finite and where."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Words the end of a message about an unknown name: the nearest known one and the list of all.
+
+    Args:
+        name: What the user wrote.
+        known: What would have been right.
+
+    Returns:
+        A clause such as ``did you mean 'beta'? Known: alpha, beta``.
+    """
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(options)}"

@@ -1,0 +1,153 @@
+"""From a data set to clients: who has which samples, who trains and who validates."""
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from adabest import random
+from adabest.errors import InputError
+from adabest.federation.partitioners import PARTITIONERS, Deal
+from adabest.random import Purpose
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a training set is to be cut into clients.
+
+    Attributes:
+        clients: How many clients train.
+        validation_clients: How many clients are held out for validation, on top.
+        partitioner: The name of the partitioner.
+        alpha: Concentration of the Dirichlet priors.
+        unbalance: σ of the lognormal sizes; 0 for equal ones.
+        seed: The partition's seed.
+    """
+
+    clients: int
+    validation_clients: int
+    partitioner: str
+    alpha: float
+    unbalance: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which samples each client has, and which clients train.
+
+    Attributes:
+        indices: Sample indices of all clients, those of client 0 first.
+        offsets: Where each client's samples start in ``indices``, and the end.
+        training: The training clients, ascending.
+        validation: The validation clients, ascending.
+        label_counts: ``[clients, classes]``, how many samples of each class each client has.
+    """
+
+    indices: np.ndarray
+    offsets: np.ndarray
+    training: np.ndarray
+    validation: np.ndarray
+    label_counts: np.ndarray
+
+    @property
+    def samples(self) -> np.ndarray:
+        """n_i of every client."""
+        return np.diff(self.offsets)
+
+    def of(self, client: int) -> np.ndarray:
+        """The sample indices of one client."""
+        return self.indices[self.offsets[client] : self.offsets[client + 1]]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of who has what and who trains."""
+        digest = hashlib.sha256()
+        for array in (self.indices, self.offsets, self.training, self.validation):
+            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+            digest.update(b"|")
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def label_entropy(self) -> float:
+        """The mean over clients of the entropy of their labels, in nats: 0 with one class each, ln(classes) if even."""
+        share = self.label_counts / self.label_counts.sum(axis=1, keepdims=True)
+        return float(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1).mean())
+
+    @functools.cached_property
+    def total_variation(self) -> float:
+        """The mean over clients of the total variation between their labels' distribution and that of all clients."""
+        share = self.label_counts / self.label_counts.sum(axis=1, keepdims=True)
+        overall = self.label_counts.sum(axis=0) / self.label_counts.sum()
+        return float(0.5 * np.abs(share - overall).sum(axis=1).mean())
+
+
+def cut(labels: np.ndarray, classes: int, scheme: Scheme) -> Partition:
+    """Cuts a training set into clients.
+
+    Args:
+        labels: The label of every training sample.
+        classes: How many classes there are.
+        scheme: How to cut.
+
+    Raises:
+        InputError: If there are more clients than samples, a client would be empty, or a number is out of range.
+    """
+    check_scheme(scheme)
+    total = scheme.clients + scheme.validation_clients
+    sizes = _sizes(len(labels), total, scheme)
+    partitioner = PARTITIONERS.find(scheme.partitioner)
+    indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed))
+    owner = np.repeat(np.arange(total), sizes)
+    roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
+    return Partition(
+        indices=indices,
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        training=np.sort(roles[: scheme.clients]),
+        validation=np.sort(roles[scheme.clients :]),
+        label_counts=np.bincount(owner * classes + labels[indices], minlength=total * classes).reshape(total, classes),
+    )
+
+
+def check_scheme(scheme: Scheme) -> None:
+    """Refuses numbers that make no partition.
+
+    Raises:
+        InputError: If one is out of range, or the partitioner is unknown.
+    """
+    PARTITIONERS.find(scheme.partitioner)
+    if scheme.clients < 1:
+        raise InputError(f"clients = {scheme.clients}: at least one client must train")
+    if scheme.validation_clients < 0:
+        raise InputError(f"validation_clients = {scheme.validation_clients}: it can't be negative; 0 means none")
+    if not (math.isfinite(scheme.alpha) and scheme.alpha > 0):
+        raise InputError(f"alpha = {scheme.alpha}: the Dirichlet concentration must be above 0 and finite")
+    if not (math.isfinite(scheme.unbalance) and scheme.unbalance >= 0):
+        raise InputError(f"unbalance = {scheme.unbalance}: the lognormal σ must be at least 0 and finite")
+
+
+def default_validation_clients(clients: int) -> int:
+    """⌈10 %⌉ of the training clients, in integers."""
+    return -(-clients // 10)
+
+
+def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:
+    if clients > samples:
+        raise InputError(
+            f"{clients} clients ({scheme.clients} to train, {scheme.validation_clients} to validate) are more than the "
+            f"{samples} training samples; each needs at least one"
+        )
+    if scheme.unbalance == 0:
+        return np.full(clients, samples // clients, dtype=np.int64)
+    generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, 10)
+    weights = generator.lognormal(mean=0.0, sigma=scheme.unbalance, size=clients)
+    sizes = np.floor(weights * (samples / weights.sum())).astype(np.int64)
+    sizes[: samples - sizes.sum()] += 1
+    if sizes.min() == 0:
+        raise InputError(
+            f"unbalance = {scheme.unbalance}: {int((sizes == 0).sum())} of {clients} clients would get no sample of "
+            f"{samples}; take fewer clients or a smaller σ"
+        )
+    return sizes

@@ -1,0 +1,166 @@
+"""How the training samples are dealt to clients.
+
+A partitioner is a function of the labels and of the clients' sizes; it returns one sample index for every place, the
+places of client 0 first. All of them end, use no sample twice, and honour the sizes exactly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adabest import random
+from adabest.random import Purpose
+from adabest.registry import Registry
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Deal:
+    """What is to be dealt, and to whom.
+
+    Attributes:
+        labels: The label of every training sample, int64.
+        classes: How many classes there are.
+        sizes: How many samples each client gets; together at most all.
+        alpha: Concentration of the Dirichlet priors, for the partitioners that have them.
+        seed: The partition's seed.
+    """
+
+    labels: np.ndarray
+    classes: int
+    sizes: np.ndarray
+    alpha: float
+    seed: int
+
+    def shuffled(self, what: int, count: int) -> np.ndarray:
+        """A random permutation of ``range(count)``; ``what`` tells one use from another."""
+        return random.order(random.bits(self.seed, Purpose.PARTITION, what, np.arange(count)))
+
+    def priors(self) -> np.ndarray:
+        """Every client's class prior, a row of Dirichlet(α)."""
+        generator = random.numpy_generator(self.seed, Purpose.PARTITION, _PRIORS)
+        return generator.dirichlet(np.full(self.classes, self.alpha), size=len(self.sizes))
+
+
+# What the draws of a partition are for; part of every partition, so never renumbered.
+_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY = range(5)
+
+Partitioner = Callable[[Deal], np.ndarray]
+
+
+def iid(deal: Deal) -> np.ndarray:
+    """One random permutation of the training set, cut into the sizes."""
+    return deal.shuffled(_SAMPLES, len(deal.labels))[: deal.sizes.sum()]
+
+
+def dirichlet(deal: Deal) -> np.ndarray:
+    """Label skew, exactly: places are served in random order, and each draws a class from its client's prior.
+
+    The prior is restricted to the classes that still have samples and renormalised; where nothing is left of it, the
+    draw is uniform over those classes. Draws between two exhaustions of a class don't depend on each other, so they are
+    made block by block, with the result of making them one by one.
+    """
+    priors = deal.priors()
+    places = deal.shuffled(_PLACES, deal.sizes.sum())
+    client_of_place = np.repeat(np.arange(len(deal.sizes)), deal.sizes)
+    served = client_of_place[places]
+    uniforms = random.uniform(random.bits(deal.seed, Purpose.PARTITION, _UNIFORMS, np.arange(len(places))))
+
+    remaining = np.bincount(deal.labels, minlength=deal.classes)
+    drawn = np.empty(len(places), dtype=np.int64)
+    start = 0
+    while start < len(places):
+        stop = min(start + _BLOCK, len(places))
+        block = _draw_classes(priors[served[start:stop]], remaining > 0, uniforms[start:stop])
+        accepted = _until_exhaustion(block, remaining)
+        drawn[start : start + accepted] = block[:accepted]
+        remaining -= np.bincount(block[:accepted], minlength=deal.classes)
+        start += accepted
+    return _hand_out(deal, drawn, places)
+
+
+def _draw_classes(priors: np.ndarray, available: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """One class a row, by inverting the cumulated prior over the available classes."""
+    restricted = priors * available
+    restricted[restricted.sum(axis=1) == 0] = available
+    cumulated = np.cumsum(restricted, axis=1)
+    total = cumulated[:, -1]
+    target = np.minimum(uniforms * total, np.nextafter(total, 0.0))
+    return np.argmax(cumulated > target[:, None], axis=1)
+
+
+def _until_exhaustion(drawn: np.ndarray, remaining: np.ndarray) -> int:
+    """How many of the draws come before a class runs out, the one that takes its last sample included."""
+    counts = np.bincount(drawn, minlength=len(remaining))
+    accepted = len(drawn)
+    for label in np.flatnonzero((counts >= remaining) & (counts > 0)):
+        accepted = min(accepted, int(np.flatnonzero(drawn == label)[remaining[label] - 1]) + 1)
+    return accepted
+
+
+def _hand_out(deal: Deal, drawn: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Gives each place the next sample of the class it drew, from a shuffled pool per class."""
+    shuffled = deal.shuffled(_SAMPLES, len(deal.labels))
+    pools = shuffled[np.argsort(deal.labels[shuffled], kind="stable")]
+    pool_sizes = np.bincount(deal.labels, minlength=deal.classes)
+    pool_starts = np.cumsum(pool_sizes) - pool_sizes
+    by_class = np.argsort(drawn, kind="stable")
+    drawn_sizes = np.bincount(drawn, minlength=deal.classes)
+    rank = np.empty(len(drawn), dtype=np.int64)
+    rank[by_class] = np.arange(len(drawn)) - np.repeat(np.cumsum(drawn_sizes) - drawn_sizes, drawn_sizes)
+    samples = np.empty(len(drawn), dtype=np.int64)
+    samples[places] = pools[pool_starts[drawn] + rank]
+    return samples
+
+
+def dirichlet_legacy(deal: Deal) -> np.ndarray:
+    """Label skew as the authors' simulator deals it, which is milder than α says; Table 1 of the paper fits it.
+
+    Each client has a row of *cumulated* prior, which is restricted and renormalised in place at every draw as if it were
+    the prior itself. The loop is sequential by nature.
+    """
+    generator = random.numpy_generator(deal.seed, Purpose.PARTITION, _LEGACY)
+    rows = np.cumsum(deal.priors(), axis=1)
+    remaining = np.bincount(deal.labels, minlength=deal.classes)
+    starts = np.cumsum(deal.sizes) - deal.sizes
+    filled = np.zeros(len(deal.sizes), dtype=np.int64)
+    open_clients = np.flatnonzero(deal.sizes > 0).tolist()
+    drawn: list[int] = []
+    places: list[int] = []
+    while open_clients:
+        position = int(generator.integers(len(open_clients)))
+        client = open_clients[position]
+        label = _draw_legacy_class(rows[client], remaining, generator)
+        remaining[label] -= 1
+        drawn.append(label)
+        places.append(int(starts[client] + filled[client]))
+        filled[client] += 1
+        if filled[client] == deal.sizes[client]:
+            open_clients[position] = open_clients[-1]
+            open_clients.pop()
+    return _hand_out(deal, np.array(drawn), np.array(places))
+
+
+def _draw_legacy_class(row: np.ndarray, remaining: np.ndarray, generator: np.random.Generator) -> int:
+    row[remaining == 0] = -1.0
+    positive = row > 0
+    choices = np.flatnonzero(positive)
+    if len(choices) == 0:
+        left = np.flatnonzero(remaining)
+        return int(left[generator.integers(len(left))])
+    row[positive] /= row[positive].sum()
+    if len(choices) == 1:
+        return int(choices[0])
+    draw = generator.random()
+    if remaining[0] == 0:
+        draw *= row.max()  # the loop's redraws until an entry reaches the draw, in one
+    return int(np.argmax(draw <= row))  # 0 where no entry reaches the draw
+
+
+PARTITIONERS: Registry[Partitioner] = Registry(
+    kind="partition",
+    group="adabest.partitioners",
+    builtin={"iid": iid, "dirichlet": dirichlet, "dirichlet-legacy": dirichlet_legacy},
+)

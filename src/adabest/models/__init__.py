@@ -1,0 +1,61 @@
+"""Models: what maps inputs to class scores, and how a model is one vector.
+
+A model of your own is a function or class ``module:name`` called with the shape of one input and the number of classes
+(and options, if the specification has some), or an ``nn.Module`` passed in Python, whose weights are then the initial ones.
+"""
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from adabest import random
+from adabest.errors import InputError
+from adabest.models.classifiers import cnn, logistic, mlp
+from adabest.models.keyed import KeyedDropout, prepare, set_dropout_key
+from adabest.models.vector import VectorModel
+from adabest.random import Purpose
+from adabest.registry import Registry, check_options, options_of, split_specification
+
+MODELS: Registry[Callable[..., nn.Module]] = Registry(
+    kind="model",
+    group="adabest.models",
+    builtin={"logistic": logistic, "mlp": mlp, "cnn": cnn},
+)
+
+
+def build_model(model: str | nn.Module, example: Tensor, classes: int, seed: int) -> nn.Module:
+    """Builds a model on the CPU with its initial weights, which depend on the seed and on nothing else.
+
+    Args:
+        model: A specification such as ``mlp,hidden=100x100``, or a module.
+        example: A small batch of normalised inputs.
+        classes: How many classes there are.
+        seed: The run's seed.
+
+    Raises:
+        InputError: If there is no such model, or it can't be simulated (see ``prepare``).
+    """
+    if isinstance(model, nn.Module):
+        return prepare(model, example)
+    name, options = split_specification(model)
+    factory = MODELS.find(name)
+    if isinstance(factory, nn.Module):
+        return prepare(factory, example)
+    if not callable(factory):
+        raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
+    checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random.torch_seed(seed, Purpose.INITIAL_MODEL))
+        try:
+            module = factory(tuple(example.shape[1:]), classes, **checked)
+        except TypeError as error:
+            signature = f"{name}{inspect.signature(factory)}"
+            raise InputError(f"model {signature} can't be called with (input_shape, classes): {error}") from error
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model {name!r} gave a {type(module).__name__}, not an nn.Module")
+    return prepare(module, example)
+
+
+__all__ = ["MODELS", "KeyedDropout", "VectorModel", "build_model", "prepare", "set_dropout_key"]

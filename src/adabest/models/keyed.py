@@ -1,0 +1,104 @@
+"""Making a user's module fit for federated simulation: keyed dropout, and no state that would leak between clients."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from adabest import random
+from adabest.errors import InputError
+from adabest.random import Purpose
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class KeyedDropout(nn.Module):
+    """Dropout whose mask depends on (seed, round, client, step, layer) and on nothing else.
+
+    Attributes:
+        key: The words that name the current draw, set by the engine before each forward pass.
+    """
+
+    def __init__(self, probability: float, layer: int, whole_channels: int | None) -> None:
+        super().__init__()
+        self.probability = probability
+        self.layer = layer
+        self.whole_channels = whole_channels
+        self.key: tuple[int, ...] = (0, 0, 0, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeroes entries (or whole channels) with the given probability and scales the others up."""
+        if not self.training or self.probability == 0:
+            return x
+        if self.probability == 1:
+            return x * 0.0
+        drawn = x.shape if self.whole_channels is None else x.shape[: x.ndim - self.whole_channels]
+        places = torch.arange(drawn.numel(), device=x.device)
+        seed, *words = self.key
+        draws = random.uniform(random.bits(seed, Purpose.DROPOUT, *words, self.layer, places)).reshape(drawn)
+        kept = (draws >= self.probability).to(x.dtype) / (1 - self.probability)
+        return x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
+
+
+def prepare(module: nn.Module, example: Tensor) -> nn.Module:
+    """A copy of a classifier that can be simulated, or an error that says why it can't.
+
+    Args:
+        module: The user's classifier.
+        example: A small batch of inputs, to try it on.
+
+    Returns:
+        A copy in which every dropout layer is a ``KeyedDropout``.
+
+    Raises:
+        InputError: If a layer keeps state between batches, draws from torch's global generator, or the forward pass fails.
+    """
+    module = copy.deepcopy(module).train()
+    layers = dict(module.named_modules())
+    position = 0
+    for name, layer in layers.items():
+        if isinstance(layer, _DROPOUTS):
+            channels = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}.get(type(layer))
+            parent, _, attribute = name.rpartition(".")
+            if name == "":
+                raise InputError("the model is nothing but a dropout layer")
+            setattr(layers[parent], attribute, KeyedDropout(layer.p, position, channels))
+            position += 1
+    if not any(p.requires_grad for p in module.parameters()):
+        raise InputError("the model has no trainable parameter")
+    _refuse_state(module, example)
+    return module
+
+
+def set_dropout_key(module: nn.Module, *key: int) -> None:
+    """Names the dropout draws of the next forward pass: (seed, round, client, step)."""
+    for layer in module.modules():
+        if isinstance(layer, KeyedDropout):
+            layer.key = key
+
+
+def _refuse_state(module: nn.Module, example: Tensor) -> None:
+    """Runs one training pass and looks at what it left behind, rather than at the types of the layers."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    generator_before = torch.get_rng_state()
+    try:
+        with torch.no_grad():
+            output = module(example)
+    except Exception as error:
+        raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
+    if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise InputError(f"the model should give one row of class scores for each input, not {shape}")
+    for name, buffer in module.named_buffers():
+        if name not in before or not torch.equal(buffer, before[name]):
+            layer_name, _, buffer_name = name.rpartition(".")
+            layer = module.get_submodule(layer_name)
+            raise InputError(
+                f"layer {layer_name!r} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
+                "would leak from one client to the next; use a layer without such state, for instance nn.GroupNorm"
+            )
+    if not torch.equal(torch.get_rng_state(), generator_before):
+        raise InputError(
+            "the model draws random numbers from torch's global generator, so runs could not be repeated; "
+            "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer)"
+        )

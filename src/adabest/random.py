@@ -1,0 +1,116 @@
+"""Every random draw of a simulation, as a pure function of what the draw is for.
+
+A draw is named by words, ``(seed, purpose, round, client, step, ...)``, and its 64 bits are a hash of that name. There is
+no stream to advance, so a result can't depend on the order in which clients are trained, on how they are batched, on
+the number of processes, or on where a run was interrupted.
+
+The hash is integer arithmetic on 64-bit words with wrap-around, written once for NumPy arrays and torch tensors alike:
+both give the same bits, on any device and in any batch shape. Words that are arrays broadcast against each other.
+
+=============  ======================================================================================
+draw           definition
+=============  ======================================================================================
+``bits``       the hash: for each word, ``state <- mix((state ^ word) + γ)``, ``mix`` being a bijection
+``uniform``    the upper 53 bits, divided by 2⁵³: exact in float64
+``below``      the upper 32 bits times n, divided by 2³² (bias under n/2³²)
+``order``      a permutation: the stable argsort of one 64-bit key per item
+=============  ======================================================================================
+
+What is drawn only once, on the CPU, where the definition may lean on a library (Dirichlet priors, torch's initial
+weights), takes a library generator from ``numpy_generator`` or ``torch_seed``; the outcome is fingerprinted and stored.
+"""
+
+import enum
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+Words = TypeVar("Words", np.ndarray, torch.Tensor)
+
+_GAMMA = 0x9E3779B97F4A7C15  # 2⁶⁴ / golden ratio, the increment of splitmix64
+_FIRST_FACTOR = 0xBF58476D1CE4E5B9  # the multipliers and shifts of splitmix64's finaliser (Stafford's variant 13)
+_SECOND_FACTOR = 0x94D049BB133111EB
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for. The numbers are part of every result: never renumber, only append."""
+
+    COHORT = 1
+    BATCH_ORDER = 2
+    BATCH_TOP_UP = 3
+    AUGMENTATION = 4
+    DROPOUT = 5
+    PARTITION = 6
+    ROLES = 7
+    INITIAL_MODEL = 8
+    TEST_SPLIT = 9
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits as a signed integer: NumPy and torch both compute in int64."""
+    word &= 0xFFFF_FFFF_FFFF_FFFF
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _shift_right(x: Words, by: int) -> Words:
+    """Logical shift: int64's own one would drag the sign along."""
+    return (x >> by) & ((1 << (64 - by)) - 1)
+
+
+def _mix(x: Words) -> Words:
+    x = (x ^ _shift_right(x, 30)) * _signed(_FIRST_FACTOR)
+    x = (x ^ _shift_right(x, 27)) * _signed(_SECOND_FACTOR)
+    return x ^ _shift_right(x, 31)
+
+
+def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
+    """The 64 random bits of a draw.
+
+    Args:
+        seed: The run's seed, any Python integer (its lower 64 bits count).
+        purpose: What the draw is for.
+        *words: What else names it: integers, int64 NumPy arrays or int64 tensors, which broadcast.
+
+    Returns:
+        int64 bits in the broadcast shape of the words: a tensor if a word is one, else a NumPy array (of one element
+        when all words are integers).
+    """
+    state: Any = np.zeros(1, dtype=np.int64)
+    for word in (seed, int(purpose), *words):
+        if isinstance(word, torch.Tensor) and isinstance(state, np.ndarray):
+            state = torch.from_numpy(state).to(word.device)
+        number = _signed(word) if isinstance(word, int) else word
+        state = _mix((state ^ number) + _signed(_GAMMA))
+    return state
+
+
+def uniform(random_bits: Words) -> Words:
+    """Float64 numbers in [0, 1) out of bits."""
+    upper = _shift_right(random_bits, 11)
+    if isinstance(upper, torch.Tensor):
+        return cast(Words, upper.to(torch.float64) * 2.0**-53)
+    return upper * 2.0**-53
+
+
+def below(random_bits: Words, bound: Any) -> Words:
+    """Integers in [0, bound) out of bits; ``bound`` is under 2³¹ and may be an array."""
+    return _shift_right(_shift_right(random_bits, 32) * bound, 32)
+
+
+def order(random_bits: Words) -> Words:
+    """A permutation of each row: the stable argsort of its keys along the last axis."""
+    if isinstance(random_bits, torch.Tensor):
+        return cast(Words, torch.argsort(random_bits, dim=-1, stable=True))
+    return np.argsort(random_bits, axis=-1, kind="stable")
+
+
+def numpy_generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:
+    """A library generator for what is drawn once on the CPU, keyed like everything else."""
+    keys = [int(bits(seed, purpose, *words, half)[0]) & 0xFFFF_FFFF_FFFF_FFFF for half in (0, 1)]
+    return np.random.Generator(np.random.Philox(key=keys))
+
+
+def torch_seed(seed: int, purpose: Purpose) -> int:
+    """A seed for torch's own generator, for the initial weights that torch's modules draw themselves."""
+    return int(bits(seed, purpose)[0])
