@@ -1,7 +1,7 @@
 """Every random draw of a simulation, as a pure function of what the draw is for.
 
-A draw is named by words, ``(seed, purpose, round, client, step, ...)``, and its 64 bits are a hash of that name. There is
-no stream to advance, so a result can't depend on the order in which clients are trained, on how they are batched, on
+A draw is named by words, ``(seed, purpose, round, client, step, ...)``, and its 64 bits are a hash of that name. There
+is no stream to advance, so a result can't depend on the order in which clients are trained, on how they are batched, on
 the number of processes, or on where a run was interrupted.
 
 The hash is integer arithmetic on 64-bit words with wrap-around, written once for NumPy arrays and torch tensors alike:
@@ -21,7 +21,7 @@ weights), takes a library generator from ``numpy_generator`` or ``torch_seed``; 
 """
 
 import enum
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -55,13 +55,15 @@ def _signed(word: int) -> int:
 
 def _shift_right(x: Words, by: int) -> Words:
     """Logical shift: int64's own one would drag the sign along."""
-    return (x >> by) & ((1 << (64 - by)) - 1)
+    shifted: Words = (x >> by) & ((1 << (64 - by)) - 1)
+    return shifted
 
 
 def _mix(x: Words) -> Words:
     x = (x ^ _shift_right(x, 30)) * _signed(_FIRST_FACTOR)
     x = (x ^ _shift_right(x, 27)) * _signed(_SECOND_FACTOR)
-    return x ^ _shift_right(x, 31)
+    mixed: Words = x ^ _shift_right(x, 31)
+    return mixed
 
 
 def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
@@ -89,19 +91,20 @@ def uniform(random_bits: Words) -> Words:
     """Float64 numbers in [0, 1) out of bits."""
     upper = _shift_right(random_bits, 11)
     if isinstance(upper, torch.Tensor):
-        return cast(Words, upper.to(torch.float64) * 2.0**-53)
+        return upper.to(torch.float64) * 2.0**-53
     return upper * 2.0**-53
 
 
 def below(random_bits: Words, bound: Any) -> Words:
     """Integers in [0, bound) out of bits; ``bound`` is under 2³¹ and may be an array."""
-    return _shift_right(_shift_right(random_bits, 32) * bound, 32)
+    product: Words = _shift_right(random_bits, 32) * bound
+    return _shift_right(product, 32)
 
 
 def order(random_bits: Words) -> Words:
     """A permutation of each row: the stable argsort of its keys along the last axis."""
     if isinstance(random_bits, torch.Tensor):
-        return cast(Words, torch.argsort(random_bits, dim=-1, stable=True))
+        return torch.argsort(random_bits, dim=-1, stable=True)
     return np.argsort(random_bits, axis=-1, kind="stable")
 
 

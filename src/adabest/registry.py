@@ -106,7 +106,7 @@ def options_of(target: Callable[..., Any], skip: int = 0) -> dict[str, Option]:
         target: A class or function.
         skip: How many leading parameters the package fills in itself.
     """
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)  # type: ignore[misc]
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
     parameters = list(inspect.signature(target).parameters.values())[skip:]
     return {
         p.name: Option(hints.get(p.name, Any), dataclasses.MISSING if p.default is p.empty else p.default)
@@ -175,7 +175,9 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
 def _convert_plain(value: Any, annotation: Any) -> Any:
     """The value as a bool, int, float or str; None if it isn't one."""
     if annotation is bool:
-        return value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower()) if isinstance(value, str) else None
+        return (
+            value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower()) if isinstance(value, str) else None
+        )
     if isinstance(value, bool):
         return None
     try:

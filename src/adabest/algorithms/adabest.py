@@ -1,4 +1,4 @@
-"""AdaBest: adaptive bias estimation. Varno et al., *Minimizing client drift via adaptive bias estimation*, ECCV 2022."""
+"""AdaBest. Varno et al., *Minimizing client drift in federated learning via adaptive bias estimation*, ECCV 2022."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class AdaBest(Algorithm):
 
     Attributes:
         mu: μ ≥ 0, how strongly a client's own estimate corrects its gradient.
-        beta: β in [0, 1], how much of the server's estimate lives on; smaller for harder tasks and fewer clients a round.
+        beta: β in [0, 1], how much of the server's estimate lives on; smaller for harder tasks and fewer clients.
     """
 
     mu: float = 0.02

@@ -37,9 +37,9 @@ Vectors have the shape ``[..., P]`` with any leading batch dimensions, and per-c
 the formulas need no indexing and an engine may hand over one client or a thousand. States, messages and replies are
 NamedTuples of tensors, which an engine can stack, store and count without knowing their names.
 
-What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under several
-weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's last reply
-(VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first).
+What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under
+several weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's
+last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first).
 """
 
 import enum

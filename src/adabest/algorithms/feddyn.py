@@ -30,8 +30,8 @@ class FedDyn(Algorithm):
 
     Attributes:
         mu: μ ≥ 0, the strength of the regulariser.
-        clip_proximal: Whether gradient clipping covers the term μ_i w. The reference code leaves it to the weight decay,
-            where it escapes the clipping: that is False.
+        clip_proximal: Whether gradient clipping covers the term μ_i w. If not, it joins the weight decay and escapes
+            the clipping, as in the reference code.
     """
 
     mu: float = 0.02

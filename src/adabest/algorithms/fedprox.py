@@ -1,4 +1,4 @@
-"""FedProx: FedAvg with a spring to the cloud model. Li et al., *Federated optimization in heterogeneous networks*, 2020."""
+"""FedProx: a spring to the cloud model. Li et al., *Federated optimization in heterogeneous networks*, 2020."""
 
 from dataclasses import dataclass
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,7 +69,7 @@ class Scaffold(Algorithm):
 
     def client_finish(
         self, client: Client, message: Message, model: Tensor, context: ClientContext
-    ) -> tuple[Client, Reply]:
+    ) -> tuple[Client, Any]:
         w_i = context.samples / message.mean_samples
         change = self._change(message, model, context)
         return self.Client(h=client.h + change), self.Reply(model, w_i * change)

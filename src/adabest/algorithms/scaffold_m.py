@@ -29,14 +29,14 @@ class ScaffoldM(Scaffold):
 
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one", "pace"), "pace": ("one",), "weight": ("one",)}
 
-    class Reply(NamedTuple):  # type: ignore[assignment]
+    class Reply(NamedTuple):
         """θ_i, w_i / K_i and w_i."""
 
         model: Tensor
         pace: Tensor
         weight: Tensor
 
-    def client_finish(  # type: ignore[override]
+    def client_finish(
         self, client: Scaffold.Client, message: Scaffold.Message, model: Tensor, context: ClientContext
     ) -> tuple[Scaffold.Client, Reply]:
         w_i = context.samples / message.mean_samples

@@ -1,7 +1,7 @@
 """Data sets as tensors.
 
-A data set of your own is an ``.npz`` file, a ``Dataset``, or a function ``module:name`` that returns one; other packages
-may offer some in the entry-point group ``adabest.datasets``.
+A data set of your own is an ``.npz`` file, a ``Dataset``, or a function ``module:name`` that returns one; other
+packages may offer some in the entry-point group ``adabest.datasets``.
 """
 
 from collections.abc import Callable

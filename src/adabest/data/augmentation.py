@@ -41,8 +41,8 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
     pixels = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
     flat = images.flatten(-2)
     source = pixels.flatten(-2)[..., None, :].expand(flat.shape)
-    moved = flat.gather(-1, source).unflatten(-1, (height, width))
-    return moved * inside[..., None, :, :].to(images.dtype)
+    moved: Tensor = flat.gather(-1, source).reshape(images.shape)
+    return torch.where(inside[..., None, :, :], moved, 0.0)
 
 
 def _inside(positions: Tensor, size: int) -> Tensor:

@@ -73,7 +73,7 @@ class Dataset:
 
 
 def from_arrays(
-    x_train: Any, y_train: Any, x_test: Any, y_test: Any, name: str = "arrays", defaults: Defaults | None = None
+    x_train: Any, y_train: Any, x_test: Any, y_test: Any, *, name: str = "arrays", defaults: Defaults | None = None
 ) -> Dataset:
     """Makes a data set of NumPy arrays or tensors.
 

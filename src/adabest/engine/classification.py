@@ -102,7 +102,7 @@ class ClassificationTask:
         chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
         self.model.module.eval()
         total = torch.zeros_like(w)
-        for part in chosen.split(_EVALUATION_BATCH):
+        for part in torch.split(chosen, _EVALUATION_BATCH):
             x, y = self._normalise(self._x_train[part]), self._y_train[part]
             total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
         self.model.module.train()
@@ -127,13 +127,18 @@ class ClassificationTask:
         return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
 
     def _batches_of(self, client: int, round_number: int) -> Tensor:
-        """The sample indices of every step of a client in a round, ``[K_i, batch size]``; kept until another is asked."""
+        """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for."""
         if self._batches is None or self._batches[0] != (client, round_number):
             own, steps = self.samples(client), self.steps(client)
             per_epoch = int(batches_per_epoch(own, self._batch_size))
             epochs = -(-steps // per_epoch)
             table = batch_table(
-                self._seed, round_number, np.array([client]), np.array([own]), epochs, self._batch_size
+                self._seed,
+                round_number,
+                np.array([client]),
+                np.array([own]),
+                epochs=epochs,
+                batch_size=self._batch_size,
             )
             indices = self.partition.of(client)[table.reshape(-1, self._batch_size)[:steps]]
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
@@ -157,7 +162,9 @@ class ClassificationTask:
         self.model.module.eval()
         loss, right = 0.0, []
         with torch.no_grad():
-            for part_x, part_y in zip(x.split(_EVALUATION_BATCH), y.split(_EVALUATION_BATCH), strict=True):
+            for part_x, part_y in zip(
+                torch.split(x, _EVALUATION_BATCH), torch.split(y, _EVALUATION_BATCH), strict=True
+            ):
                 heartbeat()
                 scores = self.model.module(self._normalise(part_x))
                 loss += float(self._loss(scores, part_y)) * len(part_y)
@@ -174,4 +181,6 @@ class ClassificationTask:
         except Exception as error:
             raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
         if not (isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point()):
-            raise InputError("the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar")
+            raise InputError(
+                "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
+            )

@@ -50,7 +50,7 @@ class LocalTraining:
 
 
 def local_step(w: Tensor, gradient: Tensor, correction: Correction, eta: float, training: LocalTraining) -> Tensor:
-    """w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w), for any leading batch dimensions."""
+    """One step: w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w), for any leading batch dimensions."""
     direction = gradient if _is_number(correction.scale, 1.0) else correction.scale * gradient
     if correction.offset is not None:
         direction = direction + correction.offset

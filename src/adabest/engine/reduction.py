@@ -1,6 +1,6 @@
 """The reduction of replies: weighted means, always in the order of the clients.
 
-The order is that of the clients' numbers, not that of arrival, so the last bit of a mean doesn't depend on who was faster.
+The order is that of the clients' numbers, not that of arrival, so no bit of a mean depends on who was faster.
 """
 
 import math

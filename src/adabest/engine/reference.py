@@ -1,6 +1,6 @@
-"""The reference engine: one client after another, one step after another. It is the truth that fast engines must equal."""
+"""The reference engine: one client after another, one step after another. Fast engines must equal it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -48,8 +48,7 @@ class ReferenceEngine:
     def exchange(
         self,
         work: Work,
-        clients: Sequence[int],
-        state_of: Callable[[int], Any],
+        clients: Mapping[int, Any],
         message: Any,
         server_context: ServerContext,
     ) -> list[Outcome]:
@@ -57,15 +56,14 @@ class ReferenceEngine:
 
         Args:
             work: What the clients do.
-            clients: The cohort.
-            state_of: Each client's state.
+            clients: The cohort, and each client's state.
             message: What the server sent.
             server_context: The round, as the server sees it.
 
         Raises:
             Diverged: If a training loss isn't finite.
         """
-        return [self._one_client(work, client, state_of(client), message, server_context) for client in clients]
+        return [self._one_client(work, client, state, message, server_context) for client, state in clients.items()]
 
     def _one_client(self, work: Work, client: int, state: Any, message: Any, server: ServerContext) -> Outcome:
         context = ClientContext(

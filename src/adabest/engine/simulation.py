@@ -173,9 +173,8 @@ class Simulation:
             context = self._context(round_number, phase)
             cloud = now.cloud if update is None else update.cloud
             message = self._algorithm.downlink(server, cloud, context)
-            outcomes = self._engine.exchange(
-                work, chosen, lambda client: states.get(client, self.client_state(client)), message, context
-            )
+            known = {client: states[client] if client in states else self.client_state(client) for client in chosen}
+            outcomes = self._engine.exchange(work, known, message, context)
             states = {outcome.client: outcome.state for outcome in outcomes}
             replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
             update = self._algorithm.server_step(server, cloud, replies, context)
@@ -208,7 +207,7 @@ class Simulation:
         return metrics
 
     def snapshot(self) -> Snapshot:
-        """The state as tensors and numbers."""
+        """A copy of the state as tensors and numbers; later rounds don't change it."""
         state = self.state
         tensors = {"cloud": state.cloud, "aggregate": state.aggregate, "scored.total": state.scored.total}
         if state.h is not None:
@@ -223,7 +222,7 @@ class Simulation:
             "bytes_up": state.bytes_up,
             "local_steps": state.local_steps,
         }
-        return Snapshot(tensors, numbers)
+        return Snapshot({name: tensor.clone() for name, tensor in tensors.items()}, numbers)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""

@@ -16,7 +16,7 @@ def batches_per_epoch(samples: Any, batch_size: int) -> Any:
     return -(-samples // batch_size)
 
 
-def batch_table(seed: int, round_number: int, clients: Any, samples: Any, epochs: int, batch_size: int) -> Any:
+def batch_table(seed: int, round_number: int, clients: Any, samples: Any, *, epochs: int, batch_size: int) -> Any:
     """The batches of several clients in one round, as positions among each client's own samples.
 
     An epoch is a random permutation of the client's samples; its last batch is topped up with uniform draws from all of

@@ -143,7 +143,7 @@ def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:
         return np.full(clients, samples // clients, dtype=np.int64)
     generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, 10)
     weights = generator.lognormal(mean=0.0, sigma=scheme.unbalance, size=clients)
-    sizes = np.floor(weights * (samples / weights.sum())).astype(np.int64)
+    sizes: np.ndarray = np.floor(weights * (samples / weights.sum())).astype(np.int64)
     sizes[: samples - sizes.sum()] += 1
     if sizes.min() == 0:
         raise InputError(

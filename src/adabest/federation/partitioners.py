@@ -88,7 +88,8 @@ def _draw_classes(priors: np.ndarray, available: np.ndarray, uniforms: np.ndarra
     cumulated = np.cumsum(restricted, axis=1)
     total = cumulated[:, -1]
     target = np.minimum(uniforms * total, np.nextafter(total, 0.0))
-    return np.argmax(cumulated > target[:, None], axis=1)
+    classes: np.ndarray = np.argmax(cumulated > target[:, None], axis=1)
+    return classes
 
 
 def _until_exhaustion(drawn: np.ndarray, remaining: np.ndarray) -> int:
@@ -118,8 +119,8 @@ def _hand_out(deal: Deal, drawn: np.ndarray, places: np.ndarray) -> np.ndarray:
 def dirichlet_legacy(deal: Deal) -> np.ndarray:
     """Label skew as the authors' simulator deals it, which is milder than α says; Table 1 of the paper fits it.
 
-    Each client has a row of *cumulated* prior, which is restricted and renormalised in place at every draw as if it were
-    the prior itself. The loop is sequential by nature.
+    Each client has a row of *cumulated* prior, which is restricted and renormalised in place at every draw as if it
+    were the prior itself. The loop is sequential by nature.
     """
     generator = random.numpy_generator(deal.seed, Purpose.PARTITION, _LEGACY)
     rows = np.cumsum(deal.priors(), axis=1)

@@ -7,7 +7,7 @@ from adabest.random import Purpose
 
 
 def cohort_size(participation: float, present: int) -> int:
-    """k = max(1, round(participation · |S^t|))."""
+    """How many clients take part: k = max(1, round(participation · |S^t|))."""
     return max(1, round(participation * present))
 
 

@@ -1,7 +1,7 @@
 """Models: what maps inputs to class scores, and how a model is one vector.
 
 A model of your own is a function or class ``module:name`` called with the shape of one input and the number of classes
-(and options, if the specification has some), or an ``nn.Module`` passed in Python, whose weights are then the initial ones.
+(and options, if the specification has some), or an ``nn.Module`` passed in Python, whose weights are the initial ones.
 """
 
 import inspect

@@ -37,7 +37,8 @@ class KeyedDropout(nn.Module):
         seed, *words = self.key
         draws = random.uniform(random.bits(seed, Purpose.DROPOUT, *words, self.layer, places)).reshape(drawn)
         kept = (draws >= self.probability).to(x.dtype) / (1 - self.probability)
-        return x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
+        scaled: Tensor = x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
+        return scaled
 
 
 def prepare(module: nn.Module, example: Tensor) -> nn.Module:
@@ -51,7 +52,7 @@ def prepare(module: nn.Module, example: Tensor) -> nn.Module:
         A copy in which every dropout layer is a ``KeyedDropout``.
 
     Raises:
-        InputError: If a layer keeps state between batches, draws from torch's global generator, or the forward pass fails.
+        InputError: If a layer keeps state between batches or draws from torch's global generator, or a pass fails.
     """
     module = copy.deepcopy(module).train()
     layers = dict(module.named_modules())

@@ -34,5 +34,5 @@ class VectorModel:
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a vector in the parameters' shapes, by name."""
         sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
-        pieces = vector.split(sizes)
+        pieces = torch.split(vector, sizes)
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}

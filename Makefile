@@ -1,0 +1,39 @@
+# make demo   the package at work, on data that needs no download
+# make test   every test, lint, formatting, types
+# make soak   the tests that take long: kills at random moments, fuzzing, scale
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test soak clean
+
+demo: $(VENV)/installed
+	$(BIN)/adabest compare examples/demo.toml --out runs/demo
+
+test: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 95
+
+soak: $(VENV)/installed-dev
+	$(BIN)/pytest -m soak --numprocesses 2
+
+$(VENV)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "adabest needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/installed: $(VENV)/python requirements.txt pyproject.toml
+	$(BIN)/python -m pip install --requirement requirements.txt
+	$(BIN)/python -m pip install --no-deps --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
+	$(BIN)/python -m pip install --requirement requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -1,0 +1,35 @@
+"""adabest: a federated-learning simulator whose algorithms read like the paper and whose runs resume bit for bit."""
+
+from importlib.metadata import version
+
+from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
+from adabest.api import Comparison, compare, load, resume, run
+from adabest.data import Dataset, Defaults, from_arrays
+from adabest.errors import AdabestError, InputError, Interrupted
+from adabest.runs import Config, Run
+
+__version__ = version("adabest")
+
+__all__ = [
+    "AdaBest",
+    "AdabestError",
+    "Algorithm",
+    "Comparison",
+    "Config",
+    "Dataset",
+    "Defaults",
+    "FedAvg",
+    "FedDyn",
+    "FedProx",
+    "InputError",
+    "Interrupted",
+    "Run",
+    "Scaffold",
+    "ScaffoldM",
+    "__version__",
+    "compare",
+    "from_arrays",
+    "load",
+    "resume",
+    "run",
+]

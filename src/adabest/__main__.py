@@ -1,0 +1,7 @@
+"""``python -m adabest``."""
+
+import sys
+
+from adabest.cli import main
+
+sys.exit(main())

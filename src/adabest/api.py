@@ -1,0 +1,179 @@
+"""The package from Python: run, resume, compare, load."""
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adabest import experiments, report, runs
+from adabest.algorithms import Algorithm
+from adabest.errors import InputError, Interrupted
+from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.report import Table
+from adabest.runs import Run
+
+_ROOT = Path("runs")
+
+
+def run(
+    config: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Run:
+    """Runs one algorithm.
+
+    Args:
+        config: A TOML file with settings.
+        out: The run's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether a run that lies there may be replaced.
+        show: Whether to show progress.
+        **settings: Settings by the names of ``Config`` and the algorithm's hyper-parameters; they override the file's.
+            ``dataset``, ``algorithm``, ``model`` and ``loss`` may be objects.
+
+    Returns:
+        The run, finished or diverged.
+
+    Raises:
+        InputError: If something can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; ``resume`` continues.
+    """
+    merged = _merge(config, settings, out=out, overwrite=overwrite)
+    folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
+    complete, components = runs.resolve(merged)
+    place = (
+        Path(folder) if folder else _ROOT / f"{_slug(complete.dataset)}-{_slug(complete.algorithm)}-{complete.digest()}"
+    )
+    runs.start(complete, components, place, overwrite=replace, show=show)
+    return runs.load(place)
+
+
+def resume(folder: str | Path, *, show: bool = True, **objects: Any) -> Run:
+    """Continues a run from its last checkpoint.
+
+    Args:
+        folder: The run's folder.
+        show: Whether to show progress.
+        **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them.
+    """
+    unknown = sorted(objects.keys() - {"dataset", "algorithm", "model", "loss"})
+    if unknown:
+        raise InputError(f"a run can't be resumed with another {unknown[0]!r}: its settings are those it began with")
+    runs.resume(Path(folder), objects, show=show)
+    return runs.load(folder)
+
+
+def load(folder: str | Path) -> Run:
+    """Reads a run back: its configuration, its metrics and its model."""
+    return runs.load(folder)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished comparison.
+
+    Attributes:
+        folder: Where it lies.
+        runs: The runs by label.
+        table: The comparison in numbers.
+        files: The table and the figure on disk.
+    """
+
+    folder: Path
+    runs: dict[str, Run]
+    table: Table
+    files: list[Path]
+
+
+def compare(
+    config: str | Path | None = None,
+    *,
+    algorithms: Sequence[str | Algorithm] | None = None,
+    target: float | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Runs several algorithms on the same clients, then writes a table and a figure.
+
+    What is finished in the folder already is kept, and what was begun is resumed.
+
+    Args:
+        config: A TOML file with settings.
+        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
+        target: The accuracy whose first round the table tells. By default one that all reach.
+        out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether runs with other settings that lie there may be replaced.
+        show: Whether to show progress.
+        **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
+    """
+    merged = _merge(config, settings, algorithms=algorithms, target=target, out=out, overwrite=overwrite)
+    chosen = merged.pop("algorithms", None) or list(DEFAULT_ALGORITHMS)
+    goal, place, replace = merged.pop("target", None), merged.pop("out", None), merged.pop("overwrite", False)
+    if goal is not None and not (isinstance(goal, int | float) and 0 < goal <= 1):
+        raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
+    folder = Path(place) if place else _ROOT / f"compare-{_digest(chosen, merged)}"
+    planned = experiments.plan(chosen, merged)
+    if not replace:
+        experiments.check_places(planned, folder)
+    experiments.remember(folder, chosen, {**merged, "target": goal})
+    try:
+        comparison = experiments.compare(planned, folder, overwrite=replace, show=show)
+    except Interrupted:
+        raise Interrupted(f"interrupted; resume with: adabest resume {shlex.quote(str(folder))}") from None
+    return _report(comparison, goal)
+
+
+def is_comparison(folder: str | Path) -> bool:
+    """Whether a folder holds a comparison."""
+    return experiments.recall(Path(folder)) is not None
+
+
+def resume_comparison(folder: str | Path, *, show: bool = True) -> Comparison:
+    """Continues a comparison where it was interrupted."""
+    settings = experiments.recall(Path(folder))
+    if settings is None:
+        raise InputError(f"there is no comparison in {folder}")
+    return compare(out=folder, show=show, **settings)
+
+
+def _report(comparison: experiments.Comparison, target: float | None) -> Comparison:
+    folder = comparison.folder
+    table = report.comparison_table(comparison.runs, target)
+    title = _title(next(iter(comparison.runs.values())))
+    texts = {folder / "table.md": table.markdown(), folder / "table.csv": table.csv()}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    figures = report.save_figure(report.comparison_figure(comparison.runs, title), folder / "figure")
+    return Comparison(folder, comparison.runs, table, [*texts, *figures])
+
+
+def _title(run: Run) -> str:
+    config = run.config
+    skew = "iid" if config.partition == "iid" else f"{config.partition} α = {config.alpha:g}"
+    return (
+        f"{config.dataset}, {config.clients} clients, {100 * config.participation:g} % a round, {skew}, "
+        f"seed {config.seed}"
+    )
+
+
+def _merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    """The file's settings, overridden by those given in Python; what wasn't given doesn't count."""
+    from_file = runs.read_toml(Path(config)) if config is not None else {}
+    given = {name: value for name, value in arguments.items() if value not in (None, False)}
+    return {**from_file, **settings, **given}
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem if name.endswith(".npz") else name).strip("-")
+
+
+def _digest(*what: Any) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=repr).encode()).hexdigest()[:8]

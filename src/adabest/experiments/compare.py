@@ -1,0 +1,125 @@
+"""Several algorithms on the same clients: the runs of a comparison, each in a folder of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adabest.algorithms import Algorithm
+from adabest.errors import InputError, nearest
+from adabest.registry import split_specification
+from adabest.runs import Config, Run, load, read_toml, resolve, resume, start, to_toml
+from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options
+from adabest.runs.folder import RunFolder, write_text
+
+COMPARISON = "comparison.toml"
+DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs that differ in their algorithm alone.
+
+    Attributes:
+        folder: Where they lie, each in a folder below.
+        runs: The runs by label.
+    """
+
+    folder: Path
+    runs: dict[str, Run]
+
+
+Plan = dict[str, tuple[Config, Components]]
+
+
+def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> Plan:
+    """Works out the runs of a comparison, and so finds out about bad settings before anything is begun.
+
+    Args:
+        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
+        settings: The settings of all runs. A hyper-parameter goes to every algorithm that has it.
+
+    Returns:
+        Configuration and components of each run, by its label.
+
+    Raises:
+        InputError: If anything can't be used.
+    """
+    if "algorithm" in settings:
+        raise InputError("a comparison takes `algorithms`, not `algorithm`")
+    own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
+    known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
+    for name in settings:
+        if name not in known:
+            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
+    planned: Plan = {}
+    for algorithm, names in zip(algorithms, own, strict=True):
+        label = _label(algorithm)
+        if label in planned:
+            raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
+        mine = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS or name in names}
+        planned[label] = resolve({**mine, "algorithm": algorithm})
+    return planned
+
+
+def check_places(planned: Plan, folder: Path) -> None:
+    """Refuses to mix a comparison with runs that lie in its folder and have other settings.
+
+    Raises:
+        InputError: If there is such a run.
+    """
+    for label, (config, _) in planned.items():
+        if RunFolder(folder / label).holds_run() and not _holds(folder / label, config):
+            raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
+
+
+def compare(planned: Plan, folder: Path, *, overwrite: bool = False, show: bool = False) -> Comparison:
+    """Makes the runs of a plan. What is finished already is kept, what was begun is resumed.
+
+    Args:
+        planned: The runs by label.
+        folder: Where they are to lie.
+        overwrite: Whether to make all runs anew.
+        show: Whether to show progress.
+
+    Raises:
+        Interrupted: If a signal asked to stop.
+    """
+    for number, (label, (config, components)) in enumerate(planned.items(), start=1):
+        place, line = folder / label, f"{label} ({number}/{len(planned)})"
+        if _holds(place, config) and not overwrite:
+            resume(place, vars(components), label=line, show=show)
+        else:
+            start(config, components, place, overwrite=overwrite, label=line, show=show)
+    return Comparison(folder, {label: load(folder / label) for label in planned})
+
+
+def remember(folder: Path, algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> None:
+    """Writes down what is compared, so that it can be resumed; with Python objects among it that isn't possible."""
+    plain = (str, int, float, bool, type(None))
+    nameable = all(isinstance(value, plain) for value in (*algorithms, *settings.values()))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if nameable:
+            write_text(folder / COMPARISON, to_toml({"algorithms": list(algorithms), **settings}))
+    except OSError as error:
+        raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
+
+
+def recall(folder: Path) -> dict[str, Any] | None:
+    """What ``remember`` wrote; None if the folder holds no comparison."""
+    path = folder / COMPARISON
+    return read_toml(path) if path.is_file() else None
+
+
+def _label(algorithm: str | Algorithm) -> str:
+    """What a run is called, which is also its folder's name."""
+    if isinstance(algorithm, str):
+        return algorithm.replace(" ", "").replace(":", ".").replace("/", ".").replace("\\", ".")
+    config = ",".join(f"{name}={value}" for name, value in vars(algorithm).items())
+    return f"{type(algorithm).__name__.lower()},{config}".rstrip(",")
+
+
+def _holds(place: Path, config: Config) -> bool:
+    """Whether a folder holds a run of just this configuration."""
+    return RunFolder(place).holds_run() and load(place).config.flat() == config.flat()

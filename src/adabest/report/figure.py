@@ -1,0 +1,70 @@
+"""Figures: curves of a comparison, and the heat map of a partition."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from adabest.federation import Partition
+from adabest.runs import Run
+
+# Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
+_COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
+_STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
+
+
+def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
+    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    accuracy, norm = figure.subplots(1, 2)
+    lines = zip(runs.items(), itertools.cycle(zip(_COLOURS, itertools.cycle(_STYLES), strict=False)), strict=False)
+    for (label, run), (colour, style) in lines:
+        for axes, name in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
+            rounds, values = run.curve(name)
+            axes.plot(rounds, values, color=colour, linestyle=style, linewidth=1.6, label=label)
+            if run.status == "diverged" and rounds:
+                axes.plot(rounds[-1:], values[-1:], color=colour, marker="x", markersize=9)
+    accuracy.set(title="Test accuracy of the scored model", xlabel="round")
+    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    accuracy.set_ylim(bottom=_lower_limit(runs))
+    norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
+    for axes in (accuracy, norm):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    accuracy.legend(frameon=False, loc="lower right")
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _lower_limit(runs: Mapping[str, Run]) -> float:
+    """Where the accuracy axis starts: the climb of the first rounds would squeeze all differences that matter."""
+    finals = [run.final["scored_accuracy"] for run in runs.values() if run.final]
+    return max(0.0, min(finals, default=0.0) - 0.12)
+
+
+def partition_figure(partition: Partition, title: str = "") -> Figure:
+    """How many samples of each class each client has, clients sorted by their largest class."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    largest_class = np.argsort(partition.label_counts.argmax(axis=1), kind="stable")
+    image = axes.imshow(
+        partition.label_counts[largest_class].T, aspect="auto", interpolation="nearest", origin="lower", cmap="viridis"
+    )
+    axes.set(xlabel="clients, sorted by their largest class", ylabel="class", title=title)
+    figure.colorbar(image, label="samples")
+    return figure
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Writes a figure as PNG and SVG beside each other, and says where."""
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths

@@ -1,0 +1,110 @@
+"""Tables: a comparison in numbers, a list of runs, a partition's statistics."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table as RichTable
+
+from adabest.runs import Run
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a head, in whatever form is asked for."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+
+    def rich(self) -> RichTable:
+        """For a terminal."""
+        table = RichTable(title=self.title or None, show_header=any(self.head))
+        for number, name in enumerate(self.head):
+            table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """For a page."""
+        lines = [self.head, tuple("---" if number == 0 else "---:" for number in range(len(self.head))), *self.rows]
+        return "\n".join("| " + " | ".join(row) + " |" for row in lines) + "\n"
+
+    def csv(self) -> str:
+        """For a spreadsheet."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        return text.getvalue()
+
+
+def comparison_table(runs: Mapping[str, Run], target: float | None = None) -> Table:
+    """A comparison in numbers.
+
+    Args:
+        runs: The runs by label.
+        target: The accuracy whose first round is looked for; by default one that all runs reach.
+    """
+    goal = common_target(list(runs.values())) if target is None else target
+    head = ("algorithm", "accuracy %", f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
+    return Table(head, tuple((label, *_cells(run, goal)) for label, run in runs.items()))
+
+
+def common_target(runs: Sequence[Run]) -> float:
+    """The highest whole percentage of accuracy that every run reaches."""
+    best = [max(run.curve("scored_accuracy")[1], default=0.0) for run in runs]
+    return math.floor(100 * min(best, default=0.0)) / 100
+
+
+def rounds_to(run: Run, target: float) -> int | None:
+    """The first evaluated round in which the scored model reaches an accuracy; None if it never does."""
+    for round_number, accuracy in zip(*run.curve("scored_accuracy"), strict=True):
+        if accuracy >= target:
+            return round_number
+    return None
+
+
+def _cells(run: Run, target: float) -> tuple[str, ...]:
+    final = run.final
+    accuracy = f"{100 * final['scored_accuracy']:.1f}" if final else "–"
+    if run.status == "diverged":
+        accuracy = f"diverged in round {run.round}"
+    elif run.status != "finished":
+        accuracy += f" ({run.status}, round {run.round})"
+    reached = rounds_to(run, target)
+    sent = f"{(final['bytes_down'] + final['bytes_up']) / 1e6:.1f}" if final else "–"
+    return (
+        accuracy,
+        "never" if reached is None else str(reached),
+        sent,
+        _number(final.get("cloud_norm")),
+        _number(final.get("h_norm")),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """A list of runs."""
+    head = ("run", "status", "round", "data set", "algorithm", "accuracy %")
+    rows = []
+    for run in runs:
+        accuracy = f"{100 * run.final['scored_accuracy']:.1f}" if run.final else "–"
+        rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
+        rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
+    return Table(head, tuple(rows))
+
+
+def facts_table(facts: Mapping[str, object], title: str = "") -> Table:
+    """Names and values."""
+    return Table(("", ""), tuple((name.replace("_", " "), _text(value)) for name, value in facts.items()), title)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,22 @@
+"""Runs: what survives. Configuration, metrics, checkpoints, resuming, and reading it all back."""
+
+from adabest.runs.build import build_federation, cut_partition, partition_statistics
+from adabest.runs.config import Components, Config, read_toml, resolve, to_toml
+from adabest.runs.execute import resume, start
+from adabest.runs.results import Run, find_runs, load
+
+__all__ = [
+    "Components",
+    "Config",
+    "Run",
+    "build_federation",
+    "cut_partition",
+    "find_runs",
+    "load",
+    "partition_statistics",
+    "read_toml",
+    "resolve",
+    "resume",
+    "start",
+    "to_toml",
+]

@@ -1,0 +1,153 @@
+"""From a configuration to a federation that is ready for its first round."""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from adabest.data import AUGMENTATIONS
+from adabest.engine import ClassificationTask, LocalTraining, Rules, Simulation
+from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.errors import InputError
+from adabest.federation import Partition, Scheme, cut
+from adabest.models import build_model
+from adabest.runs.config import Components, Config
+
+_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that a run is made of.
+
+    Attributes:
+        simulation: The federation before its first round.
+        task: The classifier and its data.
+        partition: Who has which samples.
+        identity: Fingerprints and statistics of what was drawn, to be stored and compared.
+    """
+
+    simulation: Simulation
+    task: ClassificationTask
+    partition: Partition
+    identity: dict[str, Any]
+
+
+def build_federation(config: Config, components: Components, heartbeat: Heartbeat = no_heartbeat) -> Federation:
+    """Draws the partition and the initial model, and puts the engine together.
+
+    Raises:
+        InputError: If anything in the configuration can't be used.
+    """
+    training = LocalTraining(
+        learning_rate=config.learning_rate,
+        learning_rate_decay=config.learning_rate_decay,
+        weight_decay=_known(config.weight_decay),
+        clip=config.clip,
+    )
+    rules = Rules(config.participation, config.server_rate, config.scored_clients, config.seed)
+    device = _device(config.device)
+    dataset = components.dataset
+    partition = cut_partition(config, components)
+    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
+    module = build_model(components.model, example, dataset.classes, config.seed)
+    task = ClassificationTask(
+        dataset,
+        partition,
+        module,
+        loss=components.loss,
+        augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
+        epochs=config.epochs,
+        batch_size=_known(config.batch_size),
+        local_steps=config.local_steps,
+        seed=config.seed,
+        device=device,
+        dtype=_PRECISIONS[config.precision],
+    )
+    simulation = Simulation(
+        components.algorithm, task, partition.training, training=training, rules=rules, heartbeat=heartbeat
+    )
+    identity = {
+        "dataset": dataset.fingerprint(),
+        "classes": dataset.classes,
+        "input_shape": list(dataset.input_shape),
+        "initial_model": hashlib.sha256(task.initial_model().cpu().numpy().tobytes()).hexdigest(),
+        "parameters": task.initial_model().numel(),
+        "partition": partition_statistics(partition),
+    }
+    return Federation(simulation, task, partition, identity)
+
+
+def cut_partition(config: Config, components: Components) -> Partition:
+    """The partition of a configuration's data set."""
+    scheme = Scheme(
+        clients=config.clients,
+        validation_clients=_known(config.validation_clients),
+        partitioner=config.partition,
+        alpha=config.alpha,
+        unbalance=config.unbalance,
+        seed=_known(config.partition_seed),
+    )
+    return cut(components.dataset.y_train.numpy(), components.dataset.classes, scheme)
+
+
+def partition_statistics(partition: Partition) -> dict[str, Any]:
+    """What a partition came to."""
+    samples = partition.samples
+    return {
+        "fingerprint": partition.fingerprint,
+        "mean_label_entropy": partition.label_entropy,
+        "mean_total_variation": partition.total_variation,
+        "training_clients": len(partition.training),
+        "validation_clients": len(partition.validation),
+        "samples_used": int(samples.sum()),
+        "samples_per_client": [int(samples.min()), float(samples.mean()), int(samples.max())],
+    }
+
+
+def environment(config: Config) -> dict[str, Any]:
+    """What the last bits of a result depend on beside the configuration."""
+    return {
+        "adabest": importlib.metadata.version("adabest"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(config.device) if config.device.startswith("cuda") else "cpu",
+        "command": " ".join(sys.argv),
+    }
+
+
+def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What has changed since a run began and may change the last bits of its result."""
+    watched = ("torch", "numpy", "machine", "threads", "device")
+    return [f"{key} was {before.get(key)}, is {now[key]}" for key in watched if before.get(key) != now[key]]
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name!r} is unknown; use cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device {name!r} isn't supported; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {name!r}: torch finds no CUDA device here; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r}: there are only {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def _known(value: Any) -> Any:
+    assert value is not None, "a resolved configuration has no open setting"
+    return value

@@ -1,0 +1,60 @@
+"""Checkpoints: a safetensors file with the state, and a manifest without which it doesn't count.
+
+The manifest is written last and holds the checksum of the tensors and of itself, so a checkpoint is either whole or
+passed over in favour of the one before it.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load_file, save_file
+
+from adabest.engine import Snapshot
+from adabest.runs.folder import CHECKPOINTS, RunFolder, write_atomically, write_text
+
+_KEPT = 2
+
+
+def save_checkpoint(folder: RunFolder, snapshot: Snapshot) -> None:
+    """Writes a checkpoint and removes all but the last two."""
+    directory = folder / CHECKPOINTS
+    directory.mkdir(exist_ok=True)
+    stem = directory / f"round-{snapshot.numbers['round']:07d}"
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in snapshot.tensors.items()}
+    write_atomically(stem.with_suffix(".safetensors"), lambda partial: save_file(tensors, partial))
+    content = {"numbers": snapshot.numbers, "tensors_sha256": _digest(stem.with_suffix(".safetensors"))}
+    manifest = {"content": content, "content_sha256": _digest_of_content(content)}
+    write_text(stem.with_suffix(".json"), json.dumps(manifest, indent=2) + "\n")
+    for old in sorted(directory.glob("round-*.json"))[:-_KEPT]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: RunFolder) -> Snapshot | None:
+    """The last whole checkpoint; None if there is none. Says in the log which ones it passed over."""
+    for manifest_path in sorted((folder / CHECKPOINTS).glob("round-*.json"), reverse=True):
+        problem = "the manifest is damaged"
+        try:
+            manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+            content = manifest["content"]
+            if manifest["content_sha256"] == _digest_of_content(content):
+                problem = "the tensors don't match their checksum"
+                tensors_path = manifest_path.with_suffix(".safetensors")
+                if _digest(tensors_path) == content["tensors_sha256"]:
+                    return Snapshot(load_file(tensors_path), content["numbers"])
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            problem = f"{problem} ({error})"
+        folder.log(f"checkpoint {manifest_path.stem} is passed over: {problem}")
+    return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of_content(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,281 @@
+"""One configuration, with the same names in a TOML file, on the command line and in Python."""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from torch import nn
+
+from adabest.algorithms import ALGORITHMS, Algorithm
+from adabest.data import AUGMENTATIONS, Dataset, load_dataset
+from adabest.engine import LOSSES
+from adabest.engine.classification import Loss
+from adabest.errors import InputError, nearest
+from adabest.federation import default_validation_clients
+from adabest.registry import Option, check_options, options_of, split_specification
+
+_OBJECT = "python-object:"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that a run's result depends on, and how it is executed.
+
+    Attributes:
+        dataset: Data set: digits, a path to an .npz file, or module:function.
+        algorithm: Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.
+        model: Model: logistic, mlp, cnn, or module:function, with options as in mlp,hidden=100x100. By default the data
+            set's own.
+        loss: Loss: cross-entropy, or module:function.
+        clients: How many clients train.
+        validation_clients: How many clients are held out on top, for validation. By default a tenth, rounded up.
+        partition: How samples are dealt: dirichlet, dirichlet-legacy or iid.
+        alpha: Concentration of the Dirichlet label skew; smaller is more skewed.
+        unbalance: Spread (lognormal σ) of the clients' sizes; 0 makes them equal.
+        participation: Share of the training clients that takes part in a round.
+        rounds: How many rounds to train.
+        epochs: Passes of a client over its samples in a round.
+        batch_size: Samples in a local step. By default the data set's own.
+        learning_rate: Local learning rate in the first round.
+        learning_rate_decay: What the learning rate is multiplied by from round to round.
+        weight_decay: Local weight decay. By default the data set's own.
+        clip: Largest norm of the corrected gradient; 0 for none.
+        augmentation: Augmentation of training images: none or flip-crop. By default the data set's own.
+        local_steps: Steps of a client in a round: its own number, or for all the one of a client of mean size.
+        server_rate: How far the cloud model moves towards the algorithm's, η_g.
+        scored_clients: Whose latest models the scored model averages: those seen so far, or all, unseen ones counting
+            as the initial model.
+        seed: Keys every random draw.
+        partition_seed: Keys the partition alone. By default the seed.
+        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
+        checkpoint_every: Rounds between two checkpoints; 0 for only when interrupted. By default as often as takes at
+            most 5 % of the time.
+        engine: How rounds are executed.
+        device: Where: cpu, cuda or cuda:N.
+        precision: Number format of models and states.
+        threads: CPU threads. By default torch's own choice.
+        hyperparameters: The algorithm's own settings, by name.
+    """
+
+    dataset: str = "digits"
+    algorithm: str = "adabest"
+    model: str | None = None
+    loss: str = "cross-entropy"
+    clients: int = 100
+    validation_clients: int | None = None
+    partition: str = "dirichlet"
+    alpha: float = 0.3
+    unbalance: float = 0.0
+    participation: float = 0.1
+    rounds: int = 200
+    epochs: int = 5
+    batch_size: int | None = None
+    learning_rate: float = 0.1
+    learning_rate_decay: float = 0.998
+    weight_decay: float | None = None
+    clip: float = 10.0
+    augmentation: str | None = None
+    local_steps: Literal["own", "mean"] = "own"
+    server_rate: float = 1.0
+    scored_clients: Literal["seen", "all"] = "seen"
+    seed: int = 0
+    partition_seed: int | None = None
+    evaluate_every: int = 10
+    checkpoint_every: int | None = None
+    engine: Literal["reference"] = "reference"
+    device: str = "cpu"
+    precision: Literal["float32", "float64"] = "float32"
+    threads: int | None = None
+    hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by name, the algorithm's own among them, without those that are left to a default."""
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "hyperparameters"}
+        settings |= self.hyperparameters
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings.items()
+            if value is not None
+        }
+
+    def digest(self) -> str:
+        """A short name of everything that the result depends on."""
+        settings = {k: v for k, v in self.flat().items() if k not in ("checkpoint_every", "threads", "device")}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclasses.dataclass(frozen=True)
+class Components:
+    """The objects that a configuration's names stand for."""
+
+    dataset: Dataset
+    algorithm: Algorithm
+    model: str | nn.Module
+    loss: Loss
+
+
+CONFIG_OPTIONS: dict[str, Option] = {
+    name: option for name, option in options_of(Config).items() if name != "hyperparameters"
+}
+
+
+def algorithm_options(name: str) -> dict[str, Option]:
+    """The hyper-parameters of an algorithm given by name.
+
+    Raises:
+        InputError: If there is no such algorithm, or it claims a name that every run has.
+    """
+    kind = ALGORITHMS.find(name)
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise InputError(f"algorithm {name!r} should be a subclass of adabest.algorithms.Algorithm, not {kind!r}")
+    options: dict[str, Option] = options_of(kind) if dataclasses.is_dataclass(kind) else {}
+    taken = sorted(options.keys() & CONFIG_OPTIONS.keys())
+    if taken:
+        raise InputError(f"algorithm {name!r} names a hyper-parameter {taken[0]!r}, which is a setting of every run")
+    return options
+
+
+def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
+    """Turns settings into a complete configuration and the objects it names.
+
+    Args:
+        settings: Names and values. For ``dataset``, ``algorithm``, ``model`` and ``loss`` the value may be an object.
+
+    Raises:
+        InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
+    """
+    objects = {key: settings[key] for key in ("dataset", "algorithm", "model", "loss") if _is_object(settings, key)}
+    plain: dict[str, Any] = {name: value for name, value in settings.items() if name not in objects}
+    algorithm = objects.get("algorithm")
+    if algorithm is None:
+        plain["algorithm"], options = split_specification(str(plain.get("algorithm", Config.algorithm)))
+        _refuse_placeholder("algorithm", plain["algorithm"])
+        own = algorithm_options(plain["algorithm"])
+        plain |= options
+    else:
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
+        own = {}
+        objects["algorithm"] = algorithm
+    known = CONFIG_OPTIONS | own
+    for name in plain:
+        if name not in known:
+            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
+    checked = check_options("a run", plain, known)
+    if algorithm is None:
+        hyperparameters = {name: checked.pop(name) for name in list(checked) if name in own}
+        missing = [name for name, o in own.items() if o.default is dataclasses.MISSING and name not in hyperparameters]
+        if missing:
+            raise InputError(f"algorithm {checked['algorithm']!r} needs a value for {', '.join(missing)}")
+        algorithm = ALGORITHMS.find(checked["algorithm"])(**hyperparameters)
+    config = Config(**checked)
+    dataset = (
+        objects["dataset"] if "dataset" in objects else load_dataset(_refuse_placeholder("dataset", config.dataset))
+    )
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
+    model = objects.get("model", _refuse_placeholder("model", config.model or dataset.defaults.model))
+    loss = objects["loss"] if "loss" in objects else LOSSES.find(_refuse_placeholder("loss", config.loss))
+    config = _complete(config, dataset, algorithm, objects)
+    _check_ranges(config)
+    return config, Components(dataset, algorithm, model, loss)
+
+
+def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[Config, Components]:
+    """Turns the stored settings of a run into what they were.
+
+    Args:
+        stored: The settings of a complete configuration.
+        objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; only those that have no importable name
+            are used.
+
+    Raises:
+        InputError: If an object is missing, or isn't the one that the run began with.
+    """
+    used = {key: value for key, value in objects.items() if str(stored.get(key, "")).startswith(_OBJECT)}
+    settings = {**stored, **used}
+    if "algorithm" in used:
+        settings = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS}
+    config, components = resolve(settings)
+    changed = {name for name, value in config.flat().items() if stored.get(name) != value}
+    if changed:
+        raise InputError(
+            f"this isn't what the run began with: {', '.join(sorted(changed))} differs from its configuration"
+        )
+    return config, components
+
+
+def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: Mapping[str, Any]) -> Config:
+    """Fills in what was left to defaults, and gives objects a name."""
+    defaults = dataset.defaults
+    values: dict[str, Any] = dataclasses.asdict(algorithm) if dataclasses.is_dataclass(algorithm) else {}
+    held_out = config.validation_clients
+    return dataclasses.replace(
+        config,
+        dataset=_OBJECT + dataset.name if "dataset" in objects else config.dataset,
+        algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
+        model=_OBJECT + type(objects["model"]).__name__ if "model" in objects else config.model or defaults.model,
+        loss=_OBJECT + getattr(objects["loss"], "__name__", "loss") if "loss" in objects else config.loss,
+        validation_clients=default_validation_clients(config.clients) if held_out is None else held_out,
+        batch_size=defaults.batch_size if config.batch_size is None else config.batch_size,
+        weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
+        augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
+        partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
+        hyperparameters={name: value for name, value in values.items() if isinstance(value, bool | int | float | str)},
+    )
+
+
+def _is_object(settings: Mapping[str, Any], key: str) -> bool:
+    return settings.get(key) is not None and not isinstance(settings[key], str)
+
+
+def _name_of_algorithm(algorithm: Algorithm) -> str:
+    for name, kind in ALGORITHMS.builtin.items():
+        if type(algorithm) is kind:
+            return name
+    kind = type(algorithm)
+    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        return _OBJECT + kind.__name__
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _refuse_placeholder(key: str, name: str) -> str:
+    if name.startswith(_OBJECT):
+        raise InputError(
+            f"the {key} of this run was a Python object ({name.removeprefix(_OBJECT)}) that has no importable name; "
+            f"pass it again, as in adabest.resume(folder, {key}=...)"
+        )
+    return name
+
+
+def _check_ranges(config: Config) -> None:
+    least = {"rounds": 1, "evaluate_every": 1, "epochs": 1, "batch_size": 1, "checkpoint_every": 0, "threads": 1}
+    for name, low in least.items():
+        value = getattr(config, name)
+        if value is not None and value < low:
+            raise InputError(f"{name} = {value}: it must be at least {low}")
+    AUGMENTATIONS.find(str(config.augmentation))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Reads settings from a TOML file.
+
+    Raises:
+        InputError: If the file can't be read or isn't TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"can't read the configuration {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration {path} isn't valid TOML: {error}") from error
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """Settings as the text of a TOML file."""
+    return tomli_w.dumps({name: value for name, value in settings.items() if value is not None})

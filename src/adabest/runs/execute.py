@@ -1,0 +1,267 @@
+"""Running: from a configuration to a finished folder, through interruptions of any kind."""
+
+import shlex
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from adabest.engine import Metrics
+from adabest.errors import Diverged, InputError, Interrupted
+from adabest.runs import folder as files
+from adabest.runs.build import Federation, build_federation, environment, environment_changes
+from adabest.runs.checkpoint import load_checkpoint, save_checkpoint
+from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
+from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
+from adabest.runs.interruption import StopRequests
+from adabest.runs.progress import Reporter, reporter
+
+_SHARE_OF_TIME = 0.05
+_SECONDS_BETWEEN_CHECKPOINTS = 10.0
+
+
+def start(
+    config: Config, components: Components, path: Path, *, overwrite: bool = False, label: str = "", show: bool = False
+) -> None:
+    """Runs a configuration in a folder, from the first round to the last.
+
+    Args:
+        config: The complete configuration.
+        components: The objects that it names.
+        path: The run's folder.
+        overwrite: Whether a run that lies there may be replaced.
+        label: What to call the run while it shows its progress.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If something can't be used, or the folder holds a run already. Nothing was run.
+        Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
+    """
+    folder = RunFolder(path)
+    existed = path.exists()
+    with StopRequests() as requests:
+        _set_threads(config)
+        federation = build_federation(config, components, requests.heartbeat)
+        folder.acquire()
+        try:
+            if existed:
+                _make_room(folder, overwrite)
+            write_text(folder / files.CONFIG, to_toml(config.flat()))
+            _begin(folder, config, federation)
+            _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show))
+        finally:
+            folder.release()
+
+
+def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str = "", show: bool = False) -> None:
+    """Continues a run from its last checkpoint, or from the start if it has none. A finished run is left as it is.
+
+    Args:
+        path: The run's folder.
+        objects: The data set, algorithm, model or loss of a run that was given Python objects.
+        label: What to call the run while it shows its progress.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If there is no run, or what it depends on has changed.
+        Interrupted: If a signal asked to stop again.
+    """
+    folder = RunFolder(path)
+    if not folder.holds_run():
+        raise InputError(f"there is no run in {path} (it has no {files.CONFIG})")
+    with StopRequests() as requests:
+        folder.acquire()
+        try:
+            if folder.status()["status"] in ENDED:
+                return
+            config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {})
+            _set_threads(config)
+            federation = build_federation(config, components, requests.heartbeat)
+            first = _restore(folder, config, federation)
+            _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
+        finally:
+            folder.release()
+
+
+def _set_threads(config: Config) -> None:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+
+
+def _make_room(folder: RunFolder, overwrite: bool) -> None:
+    """Sees to it that a folder that was there before holds no run, or refuses to touch it."""
+    if folder.holds_run() and not overwrite:
+        status = folder.status()
+        if status["status"] in ENDED:
+            raise InputError(
+                f"{folder.path} holds a {status['status']} run; choose another folder, or pass --overwrite"
+            )
+        raise InputError(
+            f"{folder.path} holds an unfinished run; continue it with `adabest resume {folder.path}`, "
+            "choose another folder, or pass --overwrite"
+        )
+    folder.clear()
+
+
+def _begin(folder: RunFolder, config: Config, federation: Federation) -> None:
+    folder.write_json(files.IDENTITY, federation.identity)
+    folder.write_json(files.ENVIRONMENT, environment(config))
+    folder.write_json(files.STATUS, {"status": "running", "round": 0})
+    for name in (files.METRICS, files.TIMINGS):
+        write_text(folder / name, "")
+    folder.log(f"begins: {config.algorithm} on {config.dataset}, {config.rounds} rounds")
+
+
+def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
+    """Puts the federation where the last checkpoint left it; returns that round."""
+    identity, before = folder.read_json(files.IDENTITY), folder.read_json(files.ENVIRONMENT)
+    if identity is None or before is None:
+        _begin(folder, config, federation)
+        return 0
+    for key in ("dataset", "initial_model", "partition"):
+        if identity[key] != federation.identity[key]:
+            raise InputError(
+                f"{folder.path} can't be resumed: its {key.replace('_', ' ')} isn't the one it began with "
+                f"(see {files.IDENTITY}), so the result would be of neither"
+            )
+    for change in environment_changes(before, environment(config)):
+        warning = f"{change}; the last bits of the result may differ from an uninterrupted run"
+        folder.log(f"warning: {warning}")
+        warnings.warn(warning, stacklevel=2)
+    snapshot = load_checkpoint(folder)
+    if snapshot is not None:
+        federation.simulation.restore(snapshot)
+    last_round = federation.simulation.state.round
+    for name in (files.METRICS, files.TIMINGS):
+        folder.cut(name, last_round)
+    folder.log(f"resumes after round {last_round}")
+    return last_round
+
+
+def _continue(folder: RunFolder, config: Config, federation: Federation, show: Reporter) -> None:
+    """All rounds that are left."""
+    simulation = federation.simulation
+    pace = _CheckpointPace(config.checkpoint_every, saved_round=simulation.state.round)
+    stopwatch = _Stopwatch(simulation.state.round, simulation.state.local_steps)
+    try:
+        with show:
+            while simulation.state.round < config.rounds:
+                round_number = simulation.state.round + 1
+                evaluate = round_number % config.evaluate_every == 0 or round_number == config.rounds
+                metrics = simulation.step(evaluate=evaluate)
+                speed = stopwatch.lap(round_number, simulation.state.local_steps)
+                if metrics is not None:
+                    folder.append(files.METRICS, metrics)
+                    folder.append(files.TIMINGS, stopwatch.row(round_number))
+                    folder.log(_words(metrics, speed))
+                if round_number < config.rounds and pace.is_due(round_number):
+                    seconds = pace.save(folder, federation)
+                    folder.append(files.TIMINGS, {"round": round_number, "checkpoint_seconds": seconds})
+                    folder.write_json(files.STATUS, {"status": "running", "round": round_number})
+                show.show(round_number, metrics, speed)
+    except Interrupted:
+        done = simulation.state.round
+        if done > pace.saved_round:
+            pace.save(folder, federation)
+        folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
+        how = f"interrupted after round {done}; resume with: adabest resume {shlex.quote(str(folder.path))}"
+        folder.log(how)
+        raise Interrupted(how) from None
+    except Diverged as error:
+        _finish(folder, federation)
+        round_number = simulation.state.round + 1
+        folder.append(files.METRICS, {"round": round_number, "diverged": str(error)})
+        folder.write_json(files.STATUS, {"status": "diverged", "round": round_number, "reason": str(error)})
+        folder.log(f"diverged in round {round_number}: {error}")
+    else:
+        _finish(folder, federation)
+        folder.write_json(files.STATUS, {"status": "finished", "round": config.rounds})
+        folder.log(f"finished after round {config.rounds}")
+    _drop_checkpoints(folder)
+
+
+def _finish(folder: RunFolder, federation: Federation) -> None:
+    """Writes the models that a run leaves behind."""
+    simulation, model = federation.simulation, federation.task.model
+    vectors = {
+        "scored": simulation.scored_model(),
+        "aggregate": simulation.state.aggregate,
+        "cloud": simulation.state.cloud,
+    }
+    for name, vector in vectors.items():
+        model.load(vector)
+        # Clones, because tied parameters share memory, which safetensors refuses.
+        content = save({key: value.detach().cpu().clone() for key, value in model.module.state_dict().items()})
+        write_bytes(folder / files.MODELS[name], content)
+
+
+def _drop_checkpoints(folder: RunFolder) -> None:
+    directory = folder / files.CHECKPOINTS
+    for entry in directory.glob("*"):
+        entry.unlink()
+    if directory.is_dir():
+        directory.rmdir()
+
+
+def _words(metrics: Metrics, speed: float) -> str:
+    return (
+        f"round {metrics['round']}: scored accuracy {metrics['scored_accuracy']:.4f}, "
+        f"loss {metrics['scored_loss']:.4f}, {speed:,.0f} steps/s"
+    )
+
+
+@dataclass
+class _CheckpointPace:
+    """When the next checkpoint is due: every so many rounds, or as often as costs at most 5 % of the time."""
+
+    every: int | None
+    saved_round: int
+    saved_at: float = 0.0
+    cost: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.saved_at = time.monotonic()
+
+    def is_due(self, round_number: int) -> bool:
+        if self.every is not None:
+            return self.every > 0 and round_number % self.every == 0
+        wait = max(_SECONDS_BETWEEN_CHECKPOINTS, self.cost * (1 / _SHARE_OF_TIME - 1))
+        return time.monotonic() - self.saved_at >= wait
+
+    def save(self, folder: RunFolder, federation: Federation) -> float:
+        begun = time.monotonic()
+        save_checkpoint(folder, federation.simulation.snapshot())
+        self.saved_at = time.monotonic()
+        self.saved_round = federation.simulation.state.round
+        self.cost = self.saved_at - begun
+        return self.cost
+
+
+class _Stopwatch:
+    """Wall-clock figures of this process's rounds."""
+
+    def __init__(self, first_round: int, first_steps: int) -> None:
+        self._begun = self._row_at = time.monotonic()
+        self._row_round, self._first_steps, self._steps = first_round, first_steps, first_steps
+
+    def lap(self, round_number: int, steps: int) -> float:
+        """Local steps a second since the process began."""
+        self._steps = steps
+        return (steps - self._first_steps) / max(time.monotonic() - self._begun, 1e-9)
+
+    def row(self, round_number: int) -> dict[str, Any]:
+        """The figures since the last row."""
+        now = time.monotonic()
+        row = {
+            "round": round_number,
+            "seconds": now - self._begun,
+            "seconds_per_round": (now - self._row_at) / (round_number - self._row_round),
+            "steps_per_second": (self._steps - self._first_steps) / max(now - self._begun, 1e-9),
+        }
+        self._row_at, self._row_round = now, round_number
+        return row

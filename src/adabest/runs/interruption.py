@@ -1,0 +1,43 @@
+"""Stopping in an orderly way: a signal raises a flag, and the engine looks at the flag between local steps.
+
+Nothing is interrupted in the middle of an assignment, so the state in memory is always that of a finished round.
+"""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from adabest.errors import Interrupted
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+
+
+class StopRequests:
+    """While entered, Ctrl-C and a request to terminate end the round, not the process. A second Ctrl-C ends both."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequests":
+        # Only the main thread may install handlers; elsewhere whoever owns the main thread decides.
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def heartbeat(self) -> None:
+        """Raises ``Interrupted`` if someone asked to stop."""
+        if self._asked:
+            raise Interrupted("stopped on request")
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._asked = True

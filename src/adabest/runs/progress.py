@@ -1,0 +1,107 @@
+"""How long work shows itself: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from adabest.engine import Metrics
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Reporter:
+    """What shows a run's progress; this one shows nothing."""
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Has nothing to end."""
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """A round is done; ``metrics`` are those of the round, if it was evaluated."""
+
+
+class _Accuracy:
+    """The last accuracy there was, in words."""
+
+    def __init__(self) -> None:
+        self.text = "accuracy –"
+
+    def update(self, metrics: Metrics | None) -> None:
+        if metrics is not None and metrics["scored_accuracy"] is not None:
+            self.text = f"accuracy {100 * metrics['scored_accuracy']:.1f} %"
+
+
+class LiveReporter(Reporter):
+    """A progress bar that redraws itself."""
+
+    def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
+        self._accuracy = _Accuracy()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[details]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task(label, total=rounds, completed=first, details="")
+
+    def __enter__(self) -> "LiveReporter":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Moves the bar."""
+        self._accuracy.update(metrics)
+        details = f"{self._accuracy.text} · {steps_per_second:,.0f} steps/s"
+        self._bar.update(self._task, completed=round_number, details=details)
+
+
+class LineReporter(Reporter):
+    """A line every few seconds, and one for the last round."""
+
+    def __init__(
+        self, label: str, first: int, rounds: int, stream: TextIO, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._label, self._first, self._rounds = label, first, rounds
+        self._stream, self._clock = stream, clock
+        self._accuracy = _Accuracy()
+        self._begun = self._said = clock()
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Writes a line, if it is time for one."""
+        self._accuracy.update(metrics)
+        now = self._clock()
+        if round_number < self._rounds and now - self._said < _SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)
+        self._stream.write(
+            f"{self._label}: round {round_number}/{self._rounds}, {self._accuracy.text}, "
+            f"{steps_per_second:,.0f} steps/s, {left:.0f} s left\n"
+        )
+        self._stream.flush()
+
+
+def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
+    """The reporter that suits where standard error goes."""
+    if not show:
+        return Reporter()
+    console = Console(stderr=True)
+    if console.is_terminal:
+        return LiveReporter(label, first, rounds, console)
+    return LineReporter(label, first, rounds, sys.stderr)
