@@ -2,7 +2,9 @@
 
 from adabest.engine.classification import LOSSES, ClassificationTask
 from adabest.engine.local import LocalTraining
-from adabest.engine.simulation import Metrics, Rules, Simulation, Snapshot, State
+from adabest.engine.metrics import Metrics
+from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.state import Snapshot, State
 from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What the clients keep between rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -26,9 +26,12 @@ class ClientStore:
         row = self._rows[client]
         return {name: field[row] for name, field in self._fields.items()}
 
-    def column(self, name: str) -> Tensor:
-        """A field of all clients that have taken part, in the order of their first time."""
-        return self._fields[name][: len(self._rows)]
+    def numbers(self, name: str) -> dict[int, float]:
+        """A field that holds one number, of all clients that have taken part."""
+        if name not in self._fields:
+            return {}
+        values = self._fields[name][: len(self)].flatten().tolist()
+        return dict(zip(self._rows, values, strict=True))
 
     def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Stores the fields of several clients."""
@@ -46,13 +49,12 @@ class ClientStore:
     def state(self) -> dict[str, Tensor]:
         """Everything, as tensors."""
         ids = torch.tensor(list(self._rows), dtype=torch.int64)
-        return {"ids": ids, **{name: self.column(name) for name in self._fields}}
+        return {"ids": ids, **{name: field[: len(self)] for name, field in self._fields.items()}}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor], names: Sequence[str], device: torch.device) -> "ClientStore":
-        """The store that ``state`` was taken of; ``names`` are the fields it should have."""
+    def from_state(cls, state: Mapping[str, Tensor]) -> "ClientStore":
+        """The store that ``state`` was taken of."""
         store = cls()
         store._rows = {client: row for row, client in enumerate(state["ids"].tolist())}
-        if store._rows:
-            store._fields = {name: state[name].to(device) for name in names}
+        store._fields = {name: field for name, field in state.items() if name != "ids"}
         return store

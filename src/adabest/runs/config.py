@@ -58,7 +58,7 @@ class Config:
         engine: How rounds are executed.
         device: Where: cpu, cuda or cuda:N.
         precision: Number format of models and states.
-        threads: CPU threads. By default torch's own choice.
+        threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
         hyperparameters: The algorithm's own settings, by name.
     """
 

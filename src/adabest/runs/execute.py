@@ -1,9 +1,10 @@
 """Running: from a configuration to a finished folder, through interruptions of any kind."""
 
+import contextlib
 import shlex
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from adabest.runs.progress import Reporter, reporter
 
 _SHARE_OF_TIME = 0.05
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
+_PARAMETERS_FOR_THREADS = 100_000
 
 
 def start(
@@ -45,15 +47,15 @@ def start(
     folder = RunFolder(path)
     existed = path.exists()
     with StopRequests() as requests:
-        _set_threads(config)
         federation = build_federation(config, components, requests.heartbeat)
         folder.acquire()
         try:
             if existed:
                 _make_room(folder, overwrite)
             write_text(folder / files.CONFIG, to_toml(config.flat()))
-            _begin(folder, config, federation)
-            _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show))
+            with _threads(config, federation):
+                _begin(folder, config, federation)
+                _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show))
         finally:
             folder.release()
 
@@ -80,17 +82,24 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
             if folder.status()["status"] in ENDED:
                 return
             config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {})
-            _set_threads(config)
             federation = build_federation(config, components, requests.heartbeat)
-            first = _restore(folder, config, federation)
-            _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
+            with _threads(config, federation):
+                first = _restore(folder, config, federation)
+                _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
         finally:
             folder.release()
 
 
-def _set_threads(config: Config) -> None:
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+@contextlib.contextmanager
+def _threads(config: Config, federation: Federation) -> Iterator[None]:
+    """CPU threads as configured; by default one where the model is so small that threads would only wait."""
+    before = torch.get_num_threads()
+    small = federation.identity["parameters"] < _PARAMETERS_FOR_THREADS
+    torch.set_num_threads(config.threads or (1 if small else before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _make_room(folder: RunFolder, overwrite: bool) -> None:

@@ -1,0 +1,81 @@
+"""What is measured of a round."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.engine.reference import Outcome
+from adabest.engine.state import State
+from adabest.engine.task import Heartbeat, Task
+from adabest.errors import Diverged
+
+Metrics = dict[str, float | int | None]
+
+
+def measure(
+    task: Task,
+    before: State,
+    after: State,
+    scored_model: Tensor,
+    outcomes: Sequence[Outcome],
+    *,
+    heartbeat: Heartbeat,
+) -> Metrics:
+    """The metrics of a round; None where one doesn't apply.
+
+    Args:
+        task: How models are judged.
+        before: The state that the round began with, client store included.
+        after: The state that it leads to, its clients not yet stored.
+        scored_model: The scored model of ``after``.
+        outcomes: What became of the clients' work.
+        heartbeat: Called now and then; what it raises ends the measuring.
+
+    Raises:
+        Diverged: If a model's test loss isn't finite.
+    """
+    metrics: Metrics = {"round": after.round}
+    for name, model in {"scored": scored_model, "aggregate": after.aggregate, "cloud": after.cloud}.items():
+        scores = task.test(model, heartbeat)
+        if not np.isfinite(scores.loss):
+            raise Diverged(f"the test loss of the {name} model is {scores.loss}")
+        metrics |= {f"{name}_accuracy": scores.accuracy, f"{name}_loss": scores.loss}
+    metrics["train_accuracy"] = _mean([outcome.accuracy for outcome in outcomes])
+    metrics["train_loss"] = _mean([outcome.loss for outcome in outcomes])
+    validation = task.validate(scored_model, heartbeat)
+    for name in ("accuracy", "spread", "worst_tenth"):
+        metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
+    metrics["cloud_norm"] = _norm(after.cloud)
+    metrics["h_norm"] = None if after.h is None else _norm(after.h)
+    metrics["client_h_norm"] = _mean_estimate_norm(before, outcomes)
+    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate)
+    metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
+    return metrics
+
+
+def _mean_estimate_norm(before: State, outcomes: Sequence[Outcome]) -> float | None:
+    """Mean ‖h_i‖ over all clients that have taken part, each as of its last time."""
+    new: Mapping[int, float | None] = {outcome.client: outcome.estimate_norm for outcome in outcomes}
+    if any(norm is None for norm in new.values()):
+        return None
+    unchanged = [norm for client, norm in before.clients.numbers("estimate_norm").items() if client not in new]
+    return _mean([*unchanged, *new.values()])
+
+
+def _norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
+def _cosine(a: Tensor | None, b: Tensor) -> float | None:
+    """The cosine of an angle; None where a vector is missing or zero."""
+    if a is None or _norm(a) == 0 or _norm(b) == 0:
+        return None
+    product = torch.dot(a.to(torch.float64), b.to(torch.float64))
+    return float(product) / (_norm(a) * _norm(b))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

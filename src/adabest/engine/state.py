@@ -1,0 +1,88 @@
+"""Everything that a later round depends on, and how it is turned into plain tensors and numbers and back."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adabest.engine.clients import ClientStore
+from adabest.engine.scored import ScoredModel
+
+
+class Snapshot(NamedTuple):
+    """A state as tensors and numbers, ready to be written to disk."""
+
+    tensors: dict[str, Tensor]
+    numbers: dict[str, float | int]
+
+
+@dataclass
+class State:
+    """Where a federation stands.
+
+    Attributes:
+        round: The last finished round.
+        cloud: θ.
+        aggregate: θ̄.
+        server: The algorithm's own state.
+        h: The server's estimate of the full gradient, if the algorithm has one.
+        scored: What the scored model is made of.
+        clients: What the clients keep, their latest models included.
+        bytes_down: Bytes sent to clients so far.
+        bytes_up: Bytes sent by clients so far.
+        local_steps: Local steps made so far.
+    """
+
+    round: int
+    cloud: Tensor
+    aggregate: Tensor
+    server: Any
+    h: Tensor | None
+    scored: ScoredModel
+    clients: ClientStore = field(default_factory=ClientStore)
+    bytes_down: int = 0
+    bytes_up: int = 0
+    local_steps: int = 0
+
+    def snapshot(self) -> Snapshot:
+        """A copy; later rounds don't change it."""
+        tensors = {"cloud": self.cloud, "aggregate": self.aggregate, "scored.total": self.scored.total}
+        if self.h is not None:
+            tensors["h"] = self.h
+        tensors |= {f"server.{name}": value for name, value in self.server._asdict().items()}
+        tensors |= {f"clients.{name}": value for name, value in self.clients.state().items()}
+        numbers = {
+            "round": self.round,
+            "scored.weight": self.scored.weight,
+            "scored.unit": self.scored.unit,
+            "bytes_down": self.bytes_down,
+            "bytes_up": self.bytes_up,
+            "local_steps": self.local_steps,
+        }
+        return Snapshot({name: tensor.clone() for name, tensor in tensors.items()}, numbers)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, server_type: type[Any], device: torch.device) -> "State":
+        """The state that a snapshot was taken of.
+
+        Args:
+            snapshot: What was taken.
+            server_type: The NamedTuple of the algorithm's server state.
+            device: Where the tensors are to live.
+        """
+        tensors = {name: tensor.to(device, copy=True) for name, tensor in snapshot.tensors.items()}
+        numbers = snapshot.numbers
+        clients = {name.removeprefix("clients."): t for name, t in tensors.items() if name.startswith("clients.")}
+        return cls(
+            round=int(numbers["round"]),
+            cloud=tensors["cloud"],
+            aggregate=tensors["aggregate"],
+            server=server_type(**{name: tensors[f"server.{name}"] for name in server_type._fields}),
+            h=tensors.get("h"),
+            scored=ScoredModel(tensors["scored.total"], numbers["scored.weight"], numbers["scored.unit"]),
+            clients=ClientStore.from_state(clients),
+            bytes_down=int(numbers["bytes_down"]),
+            bytes_up=int(numbers["bytes_up"]),
+            local_steps=int(numbers["local_steps"]),
+        )
