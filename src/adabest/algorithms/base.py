@@ -45,13 +45,13 @@ last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDAN
 import enum
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
 
 Scalar = float | Tensor
 
@@ -216,6 +216,16 @@ class Algorithm(ABC):
     def client_estimate(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
         """h_i at the scale in which it acts on the gradient, for the metrics; None if the algorithm has none."""
         return None
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuses a hyper-parameter that isn't one of its values.
+
+    Raises:
+        InputError: With the values that would be right.
+    """
+    if value not in choices:
+        raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), choices)}")
 
 
 def check_range(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update, check_choice
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Scaffold(Algorithm):
 
     needs_population: ClassVar[bool] = True
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",), "weighted_change": ("one",)}
+
+    def __post_init__(self) -> None:
+        check_choice("control_rate", self.control_rate, ("decayed", "undecayed"))
 
     class Server(NamedTuple):
         """h."""

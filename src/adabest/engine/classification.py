@@ -1,6 +1,7 @@
 """The task of this package's runs: a classifier, its data set, and the partition of it."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -100,12 +101,11 @@ class ClassificationTask:
     def full_gradient(self, w: Tensor, client: int) -> Tensor:
         """The gradient over all samples of a client, without augmentation or dropout."""
         chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
-        self.model.module.eval()
         total = torch.zeros_like(w)
-        for part in torch.split(chosen, _EVALUATION_BATCH):
-            x, y = self._normalise(self._x_train[part]), self._y_train[part]
-            total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
-        self.model.module.train()
+        with self._evaluating():
+            for part in torch.split(chosen, _EVALUATION_BATCH):
+                x, y = self._normalise(self._x_train[part]), self._y_train[part]
+                total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
         return total
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
@@ -159,9 +159,8 @@ class ClassificationTask:
     def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> tuple[float, np.ndarray]:
         """The mean loss over samples, and for each sample whether it was classified rightly."""
         self.model.load(w)
-        self.model.module.eval()
         loss, right = 0.0, []
-        with torch.no_grad():
+        with self._evaluating(), torch.no_grad():
             for part_x, part_y in zip(
                 torch.split(x, _EVALUATION_BATCH), torch.split(y, _EVALUATION_BATCH), strict=True
             ):
@@ -169,8 +168,16 @@ class ClassificationTask:
                 scores = self.model.module(self._normalise(part_x))
                 loss += float(self._loss(scores, part_y)) * len(part_y)
                 right.append((scores.argmax(dim=1) == part_y).cpu().numpy())
-        self.model.module.train()
         return loss / len(y), np.concatenate(right)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Without dropout; afterwards with it again, even if the user interrupts."""
+        self.model.module.eval()
+        try:
+            yield
+        finally:
+            self.model.module.train()
 
     def _check_loss(self) -> None:
         """Finds out before any long work whether the loss fits the model."""

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-_FIRST_CAPACITY = 8
-
 
 class ClientStore:
     """One row per client that has taken part, in one tensor per field: memory never grows with the population."""
@@ -39,12 +37,16 @@ class ClientStore:
             row = self._rows.setdefault(client, len(self._rows))
             for name, value in fields.items():
                 if name not in self._fields:
-                    self._fields[name] = value.new_zeros((_FIRST_CAPACITY, *value.shape))
-                field = self._fields[name]
-                if row >= len(field):
-                    field = torch.cat([field, torch.zeros_like(field)])
-                    self._fields[name] = field
-                field[row] = value
+                    self._fields[name] = value.new_zeros((0, *value.shape))
+                self._grow(name, row + 1)
+                self._fields[name][row] = value
+
+    def _grow(self, name: str, rows: int) -> None:
+        """Makes room for so many rows, twice as many as there were at least, so that growing stays cheap."""
+        field = self._fields[name]
+        if rows > len(field):
+            more = max(rows, 2 * len(field)) - len(field)
+            self._fields[name] = torch.cat([field, field.new_zeros((more, *field.shape[1:]))])
 
     def state(self) -> dict[str, Tensor]:
         """Everything, as tensors."""

@@ -1,6 +1,6 @@
 """What is measured of a round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,19 +18,21 @@ def measure(
     task: Task,
     before: State,
     after: State,
-    scored_model: Tensor,
-    outcomes: Sequence[Outcome],
     *,
+    outcomes: Sequence[Outcome],
+    scored_model: Tensor,
+    estimate_norms: Sequence[float],
     heartbeat: Heartbeat,
 ) -> Metrics:
     """The metrics of a round; None where one doesn't apply.
 
     Args:
         task: How models are judged.
-        before: The state that the round began with, client store included.
-        after: The state that it leads to, its clients not yet stored.
-        scored_model: The scored model of ``after``.
+        before: The state that the round began with.
+        after: The state that it leads to.
         outcomes: What became of the clients' work.
+        scored_model: The scored model of ``after``.
+        estimate_norms: ‖h_i‖ of all clients that have taken part.
         heartbeat: Called now and then; what it raises ends the measuring.
 
     Raises:
@@ -49,19 +51,10 @@ def measure(
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
     metrics["cloud_norm"] = _norm(after.cloud)
     metrics["h_norm"] = None if after.h is None else _norm(after.h)
-    metrics["client_h_norm"] = _mean_estimate_norm(before, outcomes)
+    metrics["client_h_norm"] = _mean(estimate_norms)
     metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate)
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return metrics
-
-
-def _mean_estimate_norm(before: State, outcomes: Sequence[Outcome]) -> float | None:
-    """Mean ‖h_i‖ over all clients that have taken part, each as of its last time."""
-    new: Mapping[int, float | None] = {outcome.client: outcome.estimate_norm for outcome in outcomes}
-    if any(norm is None for norm in new.values()):
-        return None
-    unchanged = [norm for client, norm in before.clients.numbers("estimate_norm").items() if client not in new]
-    return _mean([*unchanged, *new.values()])
 
 
 def _norm(vector: Tensor) -> float:

@@ -23,7 +23,6 @@ class Outcome(NamedTuple):
         steps: How many local steps it made.
         loss: Mean training loss over its steps; None if there were none.
         accuracy: Mean training accuracy over its steps; likewise.
-        estimate_norm: ‖h_i‖ at the scale in which it acts; None if the algorithm has no h_i.
     """
 
     client: int
@@ -33,7 +32,6 @@ class Outcome(NamedTuple):
     steps: int
     loss: float | None
     accuracy: float | None
-    estimate_norm: float | None
 
 
 class ReferenceEngine:
@@ -66,14 +64,7 @@ class ReferenceEngine:
         return [self._one_client(work, client, state, message, server_context) for client, state in clients.items()]
 
     def _one_client(self, work: Work, client: int, state: Any, message: Any, server: ServerContext) -> Outcome:
-        context = ClientContext(
-            round=server.round,
-            phase=server.phase,
-            eta=server.eta,
-            base_eta=server.base_eta,
-            steps=message.cloud.new_tensor([self._task.steps(client)]),
-            samples=message.cloud.new_tensor([self._task.samples(client)]),
-        )
+        context = self._context(client, message, server)
         correction = self._algorithm.client_start(state, message, context)
         if work is Work.TRAIN:
             result, loss, accuracy = self._train(client, correction, context)
@@ -82,9 +73,32 @@ class ReferenceEngine:
             result = self._task.full_gradient(correction.start, client)
             model, steps, loss, accuracy = None, 0, None, None
         new_state, reply = self._algorithm.client_finish(state, message, result, context)
-        estimate = self._algorithm.client_estimate(new_state, message, context)
-        norm = None if estimate is None else float(torch.linalg.vector_norm(estimate, dtype=torch.float64))
-        return Outcome(client, new_state, reply, model, steps, loss, accuracy, norm)
+        return Outcome(client, new_state, reply, model, steps, loss, accuracy)
+
+    def estimate_norms(self, clients: Mapping[int, Any], message: Any, server: ServerContext) -> dict[int, float]:
+        """‖h_i‖ at the scale in which it would act under a message; empty if the algorithm has no h_i.
+
+        Args:
+            clients: Clients and their states.
+            message: What the server would send them.
+            server: The round, as the server sees it.
+        """
+        norms = {}
+        for client, state in clients.items():
+            estimate = self._algorithm.client_estimate(state, message, self._context(client, message, server))
+            if estimate is not None:
+                norms[client] = float(torch.linalg.vector_norm(estimate, dtype=torch.float64))
+        return norms
+
+    def _context(self, client: int, message: Any, server: ServerContext) -> ClientContext:
+        return ClientContext(
+            round=server.round,
+            phase=server.phase,
+            eta=server.eta,
+            base_eta=server.base_eta,
+            steps=message.cloud.new_tensor([self._task.steps(client)]),
+            samples=message.cloud.new_tensor([self._task.samples(client)]),
+        )
 
     def _train(self, client: int, correction: Correction, context: ClientContext) -> tuple[Tensor, float, float]:
         w = correction.start

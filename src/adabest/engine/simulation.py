@@ -4,6 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ from adabest.engine.state import Snapshot, State
 from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
 from adabest.federation import cohort_size, draw_cohort
+
+# The columns of the client store: the fields of the algorithm's own state, and ours.
+_STATE, _MODEL, _NORM = "state.", "model", "estimate_norm"
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Simulation:
         if client not in self.state.clients:
             return self._algorithm.client_init(self._initial)
         kept = self.state.clients.read(client)
-        return self._client_type(**{name: kept[name] for name in self._client_type._fields})
+        return self._client_type(**{name: kept[_STATE + name] for name in self._client_type._fields})
 
     def step(self, *, evaluate: bool = False, cohort: np.ndarray | None = None) -> Metrics | None:
         """Moves the federation by one round.
@@ -126,11 +130,20 @@ class Simulation:
         """
         chosen = self.cohort(self.state.round + 1) if cohort is None else np.sort(cohort)
         after, outcomes = self._round(chosen.tolist())
+        records = self._records(after, outcomes)
+        after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
-            scored = self._scored_value(after.scored)
-            metrics = measure(self._task, self.state, after, scored, outcomes, heartbeat=self._heartbeat)
-        after.clients.write({outcome.client: _record(outcome) for outcome in outcomes})
+            metrics = measure(
+                self._task,
+                self.state,
+                after,
+                outcomes=outcomes,
+                scored_model=self._scored_value(after.scored),
+                estimate_norms=self._estimate_norms(records),
+                heartbeat=self._heartbeat,
+            )
+        after.clients.write(records)
         self.state = after
         return metrics
 
@@ -143,9 +156,9 @@ class Simulation:
         self.state = State.from_snapshot(snapshot, type(self.state.server), self._initial.device)
 
     def _round(self, cohort: list[int]) -> tuple[State, list[Outcome]]:
-        """All exchanges of a round: the state they lead to, in which the clients' own isn't stored yet."""
+        """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
         after = replace(self.state, round=self.state.round + 1)
-        outcomes: list[Outcome] = []
+        all_outcomes: list[Outcome] = []
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
@@ -160,18 +173,18 @@ class Simulation:
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                scored=self._scored(after.scored, outcomes),
                 bytes_down=after.bytes_down + len(outcomes) * _bytes(message),
                 bytes_up=after.bytes_up + sum(_bytes(outcome.reply) for outcome in outcomes),
                 local_steps=after.local_steps + sum(outcome.steps for outcome in outcomes),
             )
+            all_outcomes += outcomes
         if self._rules.server_rate != 1.0:
             before = self.state.cloud
             after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
         for name in ("cloud", "aggregate"):
             if not bool(torch.isfinite(getattr(after, name)).all()):
                 raise Diverged(f"the {name} model isn't finite")
-        return after, outcomes
+        return after, all_outcomes
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
         return ServerContext(
@@ -182,28 +195,40 @@ class Simulation:
             known_population=self._population if self._algorithm.needs_population else None,
         )
 
-    def _scored(self, scored: ScoredModel, outcomes: list[Outcome]) -> ScoredModel:
+    def _records(self, after: State, outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
+        """What is stored of each client: its algorithm's state, its latest model, and ‖h_i‖."""
+        records: dict[int, dict[str, Tensor]] = {}
         for outcome in outcomes:
+            record = records.setdefault(outcome.client, {})
+            record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
             if outcome.model is not None:
-                seen = outcome.client in self.state.clients
-                previous = self.state.clients.read(outcome.client)["model"] if seen else None
+                record[_MODEL] = outcome.model
+        # Where an algorithm scales h_i by what the server sends, it is the next message that h_i will meet.
+        context = self._context(after.round + 1, 0)
+        message = self._algorithm.downlink(after.server, after.cloud, context)
+        states = {outcome.client: outcome.state for outcome in outcomes}
+        for client, norm in self._engine.estimate_norms(states, message, context).items():
+            records[client][_NORM] = torch.tensor([norm], dtype=torch.float64)
+        return records
+
+    def _scored(self, records: Mapping[int, Mapping[str, Tensor]]) -> ScoredModel:
+        scored, kept = self.state.scored, self.state.clients
+        for client, record in records.items():
+            if _MODEL in record:
+                previous = kept.read(client)[_MODEL] if client in kept else None
                 weighted = self._algorithm.scored_weight == "samples"
-                samples = float(self._task.samples(outcome.client)) if weighted else 1.0
-                scored = scored.with_model(outcome.model, previous, samples)
+                samples = float(self._task.samples(client)) if weighted else 1.0
+                scored = scored.with_model(record[_MODEL], previous, samples)
         return scored
+
+    def _estimate_norms(self, records: Mapping[int, Mapping[str, Tensor]]) -> list[float]:
+        """‖h_i‖ of all clients that have taken part, each as of its last time."""
+        norms = self.state.clients.numbers(_NORM)
+        norms |= {client: float(record[_NORM]) for client, record in records.items() if _NORM in record}
+        return list(norms.values())
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
         return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
-
-
-def _record(outcome: Outcome) -> dict[str, Tensor]:
-    """What is stored of a client: its algorithm's state, its model, and ‖h_i‖."""
-    record: dict[str, Tensor] = dict(outcome.state._asdict())
-    if outcome.model is not None:
-        record["model"] = outcome.model
-    if outcome.estimate_norm is not None:
-        record["estimate_norm"] = torch.tensor([outcome.estimate_norm], dtype=torch.float64)
-    return record
 
 
 def _bytes(message: Any) -> int:
