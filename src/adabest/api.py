@@ -127,7 +127,9 @@ def compare(
     try:
         comparison = experiments.compare(planned, folder, overwrite=replace, show=show)
     except Interrupted:
-        raise Interrupted(f"interrupted; resume with: adabest resume {shlex.quote(str(folder))}") from None
+        command = f"adabest resume {shlex.quote(str(folder))}"
+        how = command if is_comparison(folder) else "the same call of adabest.compare"
+        raise Interrupted(f"interrupted; resume with: {how}") from None
     return _report(comparison, goal)
 
 
@@ -167,7 +169,7 @@ def _title(run: Run) -> str:
 def _merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     """The file's settings, overridden by those given in Python; what wasn't given doesn't count."""
     from_file = runs.read_toml(Path(config)) if config is not None else {}
-    given = {name: value for name, value in arguments.items() if value not in (None, False)}
+    given = {name: value for name, value in arguments.items() if value is not None and value is not False}
     return {**from_file, **settings, **given}
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from adabest import api, report, runs
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import AdabestError, InputError, Interrupted, nearest
-from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
 from adabest.registry import Option, convert, split_specification
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, read_toml
 
@@ -91,11 +91,13 @@ def _commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
 
 
 def _run(arguments: Any) -> int:
-    return _tell_run(api.run(**_given(arguments)))
+    settings = _given(arguments)
+    settings["algorithm"], _ = split_specification(settings["algorithm"])  # its options are the defaults of their own
+    return _tell_run(api.run(**settings))
 
 
 def _tell_run(run: runs.Run) -> int:
-    console = Console()
+    console = _console()
     if run.status == "diverged":
         console.print(
             f"Diverged in round {run.round}: {run.reason}. The models of the round before are in {run.folder}"
@@ -106,7 +108,7 @@ def _tell_run(run: runs.Run) -> int:
         f"Round {final['round']}: accuracy {100 * final['scored_accuracy']:.2f} % (scored), "
         f"{100 * final['aggregate_accuracy']:.2f} % (aggregate), {100 * final['cloud_accuracy']:.2f} % (cloud)"
     )
-    console.print(f"Written to {run.folder}", soft_wrap=True)
+    console.print(f"Written to {run.folder}")
     return DONE
 
 
@@ -115,10 +117,10 @@ def _compare(arguments: Any) -> int:
 
 
 def _tell_comparison(comparison: api.Comparison) -> int:
-    console = Console()
+    console = _console()
     console.print(comparison.table.rich())
     for path in comparison.files:
-        console.print(f"Written: {path}", soft_wrap=True)
+        console.print(f"Written: {path}")
     return DIVERGED if any(run.status == "diverged" for run in comparison.runs.values()) else DONE
 
 
@@ -132,13 +134,13 @@ def _list(arguments: Any) -> int:
     found = runs.find_runs(arguments.folder)
     if not found:
         raise InputError(f"there are no runs below {arguments.folder}")
-    Console().print(report.runs_table([runs.load(path) for path in found]).rich())
+    _console().print(report.runs_table([runs.load(path) for path in found]).rich())
     return DONE
 
 
 def _show(arguments: Any) -> int:
     run = runs.load(arguments.folder)
-    console = Console()
+    console = _console()
     console.print(report.facts_table(run.config.flat(), "settings").rich())
     if run.identity:
         console.print(report.facts_table(run.identity["partition"], "partition").rich())
@@ -153,7 +155,7 @@ def _partition(arguments: Any) -> int:
     partition = runs.cut_partition(config, components)
     statistics = runs.partition_statistics(partition)
     title = f"{config.dataset}, {config.partition}, mean label entropy {partition.label_entropy:.2f}"
-    console = Console()
+    console = _console()
     console.print(report.facts_table(statistics, "partition").rich())
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -161,8 +163,13 @@ def _partition(arguments: Any) -> int:
     except OSError as error:
         raise InputError(f"can't write the figure {out}: {error.strerror or error}") from error
     for path in written:
-        console.print(f"Written: {path}", soft_wrap=True)
+        console.print(f"Written: {path}")
     return DONE
+
+
+def _console() -> Console:
+    """Prints text as it is: no markup, no colours in it, and paths stay in one piece."""
+    return Console(markup=False, highlight=False, soft_wrap=True)
 
 
 def _given(arguments: Any) -> dict[str, Any]:
@@ -192,6 +199,7 @@ def _run_fields(given: Sequence[str]) -> list[Field]:
 def _compare_fields(given: Sequence[str]) -> list[Field]:
     from_file = _from_file(given)
     algorithms = _values_of("--algorithms", given) or from_file.get("algorithms", DEFAULT_ALGORITHMS)
+    check_algorithms(algorithms)
     own: dict[str, Option] = {}
     help_texts = _help_texts(Config)
     for specification in algorithms:

@@ -81,7 +81,7 @@ def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
     state: Any = np.zeros(1, dtype=np.int64)
     for word in (seed, int(purpose), *words):
         if isinstance(word, torch.Tensor) and isinstance(state, np.ndarray):
-            state = torch.from_numpy(state).to(word.device)
+            state = int(state[0]) if state.size == 1 else torch.from_numpy(state).to(word.device)
         number = _signed(word) if isinstance(word, int) else word
         state = _mix((state ^ number) + _signed(_GAMMA))
     return state
@@ -111,7 +111,7 @@ def order(random_bits: Words) -> Words:
 def numpy_generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:
     """A library generator for what is drawn once on the CPU, keyed like everything else."""
     keys = [int(bits(seed, purpose, *words, half)[0]) & 0xFFFF_FFFF_FFFF_FFFF for half in (0, 1)]
-    return np.random.Generator(np.random.Philox(key=keys))
+    return np.random.Generator(np.random.Philox(key=np.array(keys, dtype=np.uint64)))
 
 
 def torch_seed(seed: int, purpose: Purpose) -> int:

@@ -6,6 +6,7 @@ the form ``module:attribute`` is imported. A *specification* is a name with opti
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
@@ -63,6 +64,8 @@ class Registry(Generic[T]):
 
     def _import(self, path: str) -> Any:
         module_name, _, attribute = path.partition(":")
+        if not module_name or module_name.startswith("."):
+            raise InputError(f"{self.kind} {path!r} should have the form module:attribute")
         try:
             target: Any = importlib.import_module(module_name)
         except ImportError as error:
@@ -106,7 +109,8 @@ def options_of(target: Callable[..., Any], skip: int = 0) -> dict[str, Option]:
         target: A class or function.
         skip: How many leading parameters the package fills in itself.
     """
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    function: Any = target.func if isinstance(target, functools.partial) else target
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     parameters = list(inspect.signature(target).parameters.values())[skip:]
     return {
         p.name: Option(hints.get(p.name, Any), dataclasses.MISSING if p.default is p.empty else p.default)
@@ -163,6 +167,8 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
             return value
         raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, arguments))}")
     if origin is tuple:
+        if not isinstance(value, str | list | tuple):
+            raise InputError(f"{name} should be a list, or values with x between them, not {value!r}")
         items = [part for part in value.split("x") if part] if isinstance(value, str) else value
         return tuple(convert(name, item, arguments[0]) for item in items)
     converted = _convert_plain(value, annotation)
@@ -187,6 +193,6 @@ def _convert_plain(value: Any, annotation: Any) -> Any:
             if isinstance(value, float):
                 return int(value) if math.isfinite(value) and value == int(value) else None
             return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if annotation is str and isinstance(value, str) else None

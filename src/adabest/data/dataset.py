@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,10 +112,13 @@ def from_npz(path: Path) -> Dataset:
     """
     if not path.is_file():
         raise InputError(f"data set file {path} doesn't exist")
+    arrays: Mapping[str, Any] = {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Mapping[str, Any] = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.lib.npyio.NpzFile):
+                arrays = {key: content[key] for key in content.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"data set file {path} can't be read as .npz: {error}") from error
     missing = [key for key in _ARRAYS if key not in arrays]
     if missing:
@@ -123,8 +128,12 @@ def from_npz(path: Path) -> Dataset:
 
 def _as_tensor(key: str, value: Any) -> Tensor:
     try:
-        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
-    except TypeError as error:
+        if isinstance(value, Tensor):
+            tensor = value.detach().cpu()
+        else:
+            array = np.array(value)
+            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError) as error:
         raise InputError(f"{key} can't be used as numbers: {error}") from error
     if key.startswith("y"):
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
@@ -140,10 +149,10 @@ def _as_tensor(key: str, value: Any) -> Tensor:
 def _check(name: str, arrays: Mapping[str, Tensor]) -> None:
     for split in ("train", "test"):
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-        if y.ndim != 1 or len(x) != len(y) or len(y) == 0:
+        if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or len(y) == 0:
             raise InputError(
                 f"data set {name}: x_{split} {tuple(x.shape)} and y_{split} {tuple(y.shape)} should have the same, "
-                "non-zero number of samples, and y one dimension"
+                "non-zero number of samples, x at least two dimensions and y one"
             )
         if int(y.min()) < 0:
             raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")

@@ -24,7 +24,7 @@ def measure(
     estimate_norms: Sequence[float],
     heartbeat: Heartbeat,
 ) -> Metrics:
-    """The metrics of a round; None where one doesn't apply.
+    """The metrics of a round; None where one doesn't apply or is too large for a number.
 
     Args:
         task: How models are judged.
@@ -54,7 +54,7 @@ def measure(
     metrics["client_h_norm"] = _mean(estimate_norms)
     metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate)
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
-    return metrics
+    return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 
 
 def _norm(vector: Tensor) -> float:

@@ -8,9 +8,10 @@ from typing import Any
 from adabest.algorithms import Algorithm
 from adabest.errors import InputError, nearest
 from adabest.registry import split_specification
-from adabest.runs import Config, Run, load, read_toml, resolve, resume, start, to_toml
+from adabest.runs import Config, Run, discard, load, read_toml, resolve, resume, start, to_toml
 from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options
 from adabest.runs.folder import RunFolder, write_text
+from adabest.runs.interruption import StopRequests
 
 COMPARISON = "comparison.toml"
 DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
@@ -47,6 +48,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     """
     if "algorithm" in settings:
         raise InputError("a comparison takes `algorithms`, not `algorithm`")
+    check_algorithms(algorithms)
     own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
     known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
     for name in settings:
@@ -57,9 +59,29 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
         label = _label(algorithm)
         if label in planned:
             raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
-        mine = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS or name in names}
+        its_own = split_specification(algorithm)[1] if isinstance(algorithm, str) else {}
+        mine = {
+            name: value
+            for name, value in settings.items()
+            if name in CONFIG_OPTIONS or (name in names and name not in its_own)
+        }
         planned[label] = resolve({**mine, "algorithm": algorithm})
     return planned
+
+
+def check_algorithms(algorithms: Any) -> None:
+    """Refuses what isn't a list of algorithms.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if not isinstance(algorithms, list | tuple) or not algorithms:
+        raise InputError(f"algorithms should be a list of names, with at least one, not {algorithms!r}")
+    for algorithm in algorithms:
+        if not isinstance(algorithm, str | Algorithm):
+            raise InputError(
+                f"algorithms: an algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}"
+            )
 
 
 def check_places(planned: Plan, folder: Path) -> None:
@@ -85,12 +107,17 @@ def compare(planned: Plan, folder: Path, *, overwrite: bool = False, show: bool 
     Raises:
         Interrupted: If a signal asked to stop.
     """
-    for number, (label, (config, components)) in enumerate(planned.items(), start=1):
-        place, line = folder / label, f"{label} ({number}/{len(planned)})"
-        if _holds(place, config) and not overwrite:
-            resume(place, vars(components), label=line, show=show)
-        else:
-            start(config, components, place, overwrite=overwrite, label=line, show=show)
+    if overwrite:
+        for label in planned:
+            discard(folder / label)
+    with StopRequests() as requests:
+        for number, (label, (config, components)) in enumerate(planned.items(), start=1):
+            requests.heartbeat()
+            place, line = folder / label, f"{label} ({number}/{len(planned)})"
+            if _holds(place, config):
+                resume(place, vars(components), label=line, show=show)
+            else:
+                start(config, components, place, label=line, show=show)
     return Comparison(folder, {label: load(folder / label) for label in planned})
 
 

@@ -142,7 +142,8 @@ def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:
     if scheme.unbalance == 0:
         return np.full(clients, samples // clients, dtype=np.int64)
     generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, 10)
-    weights = generator.lognormal(mean=0.0, sigma=scheme.unbalance, size=clients)
+    exponents = generator.normal(scale=scheme.unbalance, size=clients)
+    weights = np.exp(exponents - exponents.max())  # only their shares count, and this way none overflows
     sizes: np.ndarray = np.floor(weights * (samples / weights.sum())).astype(np.int64)
     sizes[: samples - sizes.sum()] += 1
     if sizes.min() == 0:

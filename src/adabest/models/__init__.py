@@ -25,11 +25,14 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
 )
 
 
-def build_model(model: str | nn.Module, example: Tensor, classes: int, seed: int) -> nn.Module:
+Factory = Callable[..., nn.Module]
+
+
+def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int, seed: int) -> nn.Module:
     """Builds a model on the CPU with its initial weights, which depend on the seed and on nothing else.
 
     Args:
-        model: A specification such as ``mlp,hidden=100x100``, or a module.
+        model: A specification such as ``mlp,hidden=100x100``, a module, or what makes one of (input_shape, classes).
         example: A small batch of normalised inputs.
         classes: How many classes there are.
         seed: The run's seed.
@@ -37,12 +40,10 @@ def build_model(model: str | nn.Module, example: Tensor, classes: int, seed: int
     Raises:
         InputError: If there is no such model, or it can't be simulated (see ``prepare``).
     """
-    if isinstance(model, nn.Module):
-        return prepare(model, example)
-    name, options = split_specification(model)
-    factory = MODELS.find(name)
+    name, options = split_specification(model) if isinstance(model, str) else (getattr(model, "__name__", "model"), {})
+    factory = MODELS.find(name) if isinstance(model, str) else model
     if isinstance(factory, nn.Module):
-        return prepare(factory, example)
+        return prepare(factory, example, classes)
     if not callable(factory):
         raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
@@ -55,7 +56,7 @@ def build_model(model: str | nn.Module, example: Tensor, classes: int, seed: int
             raise InputError(f"model {signature} can't be called with (input_shape, classes): {error}") from error
     if not isinstance(module, nn.Module):
         raise InputError(f"model {name!r} gave a {type(module).__name__}, not an nn.Module")
-    return prepare(module, example)
+    return prepare(module, example, classes)
 
 
 __all__ = ["MODELS", "KeyedDropout", "VectorModel", "build_model", "prepare", "set_dropout_key"]

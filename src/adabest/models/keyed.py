@@ -16,7 +16,7 @@ class KeyedDropout(nn.Module):
     """Dropout whose mask depends on (seed, round, client, step, layer) and on nothing else.
 
     Attributes:
-        key: The words that name the current draw, set by the engine before each forward pass.
+        key: The words that name the current draws, set by the engine before each forward pass.
     """
 
     def __init__(self, probability: float, layer: int, whole_channels: int | None) -> None:
@@ -24,7 +24,12 @@ class KeyedDropout(nn.Module):
         self.probability = probability
         self.layer = layer
         self.whole_channels = whole_channels
-        self.key: tuple[int, ...] = (0, 0, 0, 0)
+        self.name_draws(0, 0, 0, 0)
+
+    def name_draws(self, *key: int) -> None:
+        """Names the draws of the next forward pass. Each use of the layer within it draws anew."""
+        self.key = key
+        self._uses = 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes entries (or whole channels) with the given probability and scales the others up."""
@@ -35,18 +40,21 @@ class KeyedDropout(nn.Module):
         drawn = x.shape if self.whole_channels is None else x.shape[: x.ndim - self.whole_channels]
         places = torch.arange(drawn.numel(), device=x.device)
         seed, *words = self.key
-        draws = random.uniform(random.bits(seed, Purpose.DROPOUT, *words, self.layer, places)).reshape(drawn)
+        keys = random.bits(seed, Purpose.DROPOUT, *words, self.layer, self._uses, places)
+        self._uses += 1
+        draws = random.uniform(keys).reshape(drawn)
         kept = (draws >= self.probability).to(x.dtype) / (1 - self.probability)
         scaled: Tensor = x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
         return scaled
 
 
-def prepare(module: nn.Module, example: Tensor) -> nn.Module:
+def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> nn.Module:
     """A copy of a classifier that can be simulated, or an error that says why it can't.
 
     Args:
         module: The user's classifier.
         example: A small batch of inputs, to try it on.
+        classes: How many class scores it should give, if that is known.
 
     Returns:
         A copy in which every dropout layer is a ``KeyedDropout``.
@@ -55,19 +63,17 @@ def prepare(module: nn.Module, example: Tensor) -> nn.Module:
         InputError: If a layer keeps state between batches or draws from torch's global generator, or a pass fails.
     """
     module = copy.deepcopy(module).train()
-    layers = dict(module.named_modules())
-    position = 0
+    if not any(p.requires_grad for p in module.parameters()):
+        raise InputError("the model has no trainable parameter")
+    layers = dict(module.named_modules(remove_duplicate=False))
+    keyed: dict[nn.Module, KeyedDropout] = {}
     for name, layer in layers.items():
         if isinstance(layer, _DROPOUTS):
             channels = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}.get(type(layer))
+            keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), channels))
             parent, _, attribute = name.rpartition(".")
-            if name == "":
-                raise InputError("the model is nothing but a dropout layer")
-            setattr(layers[parent], attribute, KeyedDropout(layer.p, position, channels))
-            position += 1
-    if not any(p.requires_grad for p in module.parameters()):
-        raise InputError("the model has no trainable parameter")
-    _refuse_state(module, example)
+            setattr(layers[parent], attribute, keyed[layer])
+    _refuse_state(module, example, classes)
     return module
 
 
@@ -75,10 +81,10 @@ def set_dropout_key(module: nn.Module, *key: int) -> None:
     """Names the dropout draws of the next forward pass: (seed, round, client, step)."""
     for layer in module.modules():
         if isinstance(layer, KeyedDropout):
-            layer.key = key
+            layer.name_draws(*key)
 
 
-def _refuse_state(module: nn.Module, example: Tensor) -> None:
+def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> None:
     """Runs one training pass and looks at what it left behind, rather than at the types of the layers."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     generator_before = torch.get_rng_state()
@@ -90,6 +96,8 @@ def _refuse_state(module: nn.Module, example: Tensor) -> None:
     if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(f"the model should give one row of class scores for each input, not {shape}")
+    if classes is not None and output.shape[1] != classes:
+        raise InputError(f"the model gives {output.shape[1]} class scores, but the data set has {classes} classes")
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(buffer, before[name]):
             layer_name, _, buffer_name = name.rpartition(".")

@@ -64,7 +64,7 @@ def partition_figure(partition: Partition, title: str = "") -> Figure:
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Writes a figure as PNG and SVG beside each other, and says where."""
-    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
     for path in paths:
         figure.savefig(path, dpi=150)
     return paths

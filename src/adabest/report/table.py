@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from adabest.runs import Run
 
@@ -25,7 +26,7 @@ class Table:
         for number, name in enumerate(self.head):
             table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
 
     def markdown(self) -> str:
@@ -55,7 +56,8 @@ def comparison_table(runs: Mapping[str, Run], target: float | None = None) -> Ta
 def common_target(runs: Sequence[Run]) -> float:
     """The highest whole percentage of accuracy that every run reaches."""
     best = [max(run.curve("scored_accuracy")[1], default=0.0) for run in runs]
-    return math.floor(100 * min(best, default=0.0)) / 100
+    whole = 100 * min(best, default=0.0)
+    return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
 
 
 def rounds_to(run: Run, target: float) -> int | None:

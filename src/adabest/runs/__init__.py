@@ -2,7 +2,7 @@
 
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
 from adabest.runs.config import Components, Config, read_toml, resolve, to_toml
-from adabest.runs.execute import resume, start
+from adabest.runs.execute import discard, resume, start
 from adabest.runs.results import Run, find_runs, load
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Run",
     "build_federation",
     "cut_partition",
+    "discard",
     "find_runs",
     "load",
     "partition_statistics",

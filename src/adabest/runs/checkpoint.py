@@ -48,6 +48,9 @@ def load_checkpoint(folder: RunFolder) -> Snapshot | None:
         except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
             problem = f"{problem} ({error})"
         folder.log(f"checkpoint {manifest_path.stem} is passed over: {problem}")
+        for path in (manifest_path, manifest_path.with_suffix(".safetensors")):
+            if path.is_file():  # out of the way, or it would count as one of the last two
+                path.replace(path.with_name(f"damaged-{path.name}"))
     return None
 
 

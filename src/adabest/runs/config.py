@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from adabest.engine import LOSSES
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
 from adabest.federation import default_validation_clients
+from adabest.models import Factory
 from adabest.registry import Option, check_options, options_of, split_specification
 
 _OBJECT = "python-object:"
@@ -115,7 +116,7 @@ class Components:
 
     dataset: Dataset
     algorithm: Algorithm
-    model: str | nn.Module
+    model: str | nn.Module | Factory
     loss: Loss
 
 
@@ -134,10 +135,16 @@ def algorithm_options(name: str) -> dict[str, Option]:
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise InputError(f"algorithm {name!r} should be a subclass of adabest.algorithms.Algorithm, not {kind!r}")
     options: dict[str, Option] = options_of(kind) if dataclasses.is_dataclass(kind) else {}
-    taken = sorted(options.keys() & CONFIG_OPTIONS.keys())
-    if taken:
-        raise InputError(f"algorithm {name!r} names a hyper-parameter {taken[0]!r}, which is a setting of every run")
+    _refuse_clash(name, options)
     return options
+
+
+def _refuse_clash(algorithm: str, names: Iterable[str]) -> None:
+    taken = sorted(CONFIG_OPTIONS.keys() & set(names))
+    if taken:
+        raise InputError(
+            f"algorithm {algorithm!r} names a hyper-parameter {taken[0]!r}, which is a setting of every run"
+        )
 
 
 def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
@@ -156,12 +163,12 @@ def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
         plain["algorithm"], options = split_specification(str(plain.get("algorithm", Config.algorithm)))
         _refuse_placeholder("algorithm", plain["algorithm"])
         own = algorithm_options(plain["algorithm"])
-        plain |= options
+        plain = {**options, **plain}
     else:
         if not isinstance(algorithm, Algorithm):
             raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
+        _refuse_clash(type(algorithm).__name__, vars(algorithm))
         own = {}
-        objects["algorithm"] = algorithm
     known = CONFIG_OPTIONS | own
     for name in plain:
         if name not in known:
@@ -180,6 +187,8 @@ def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
     model = objects.get("model", _refuse_placeholder("model", config.model or dataset.defaults.model))
+    if not (isinstance(model, str | nn.Module) or callable(model)):
+        raise InputError(f"model should be a name, an nn.Module or a function, not a {type(model).__name__}")
     loss = objects["loss"] if "loss" in objects else LOSSES.find(_refuse_placeholder("loss", config.loss))
     config = _complete(config, dataset, algorithm, objects)
     _check_ranges(config)
@@ -202,7 +211,8 @@ def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tupl
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS}
     config, components = resolve(settings)
-    changed = {name for name, value in config.flat().items() if stored.get(name) != value}
+    now = config.flat()
+    changed = {name for name in now.keys() | stored.keys() if stored.get(name) != now.get(name)}
     if changed:
         raise InputError(
             f"this isn't what the run began with: {', '.join(sorted(changed))} differs from its configuration"
@@ -219,15 +229,20 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
         config,
         dataset=_OBJECT + dataset.name if "dataset" in objects else config.dataset,
         algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
-        model=_OBJECT + type(objects["model"]).__name__ if "model" in objects else config.model or defaults.model,
-        loss=_OBJECT + getattr(objects["loss"], "__name__", "loss") if "loss" in objects else config.loss,
+        model=_OBJECT + _name_of(objects["model"]) if "model" in objects else config.model or defaults.model,
+        loss=_OBJECT + _name_of(objects["loss"]) if "loss" in objects else config.loss,
         validation_clients=default_validation_clients(config.clients) if held_out is None else held_out,
         batch_size=defaults.batch_size if config.batch_size is None else config.batch_size,
         weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
         augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
         partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
-        hyperparameters={name: value for name, value in values.items() if isinstance(value, bool | int | float | str)},
+        hyperparameters={name: value for name, value in values.items() if _is_plain(value)},
     )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value survives a TOML file."""
+    return isinstance(value, bool | int | float | str) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def _is_object(settings: Mapping[str, Any], key: str) -> bool:
@@ -239,9 +254,20 @@ def _name_of_algorithm(algorithm: Algorithm) -> str:
         if type(algorithm) is kind:
             return name
     kind = type(algorithm)
-    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if kind.__module__ == "__main__" or "<locals>" in path or not _can_be_rebuilt(algorithm):
         return _OBJECT + kind.__name__
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return path
+
+
+def _can_be_rebuilt(algorithm: Algorithm) -> bool:
+    """Whether an algorithm is nothing but its hyper-parameters, all of which can be written to a file."""
+    fields: set[str] = {f.name for f in dataclasses.fields(algorithm)} if dataclasses.is_dataclass(algorithm) else set()
+    return fields == vars(algorithm).keys() and all(map(_is_plain, vars(algorithm).values()))
+
+
+def _name_of(thing: Any) -> str:
+    return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def _refuse_placeholder(key: str, name: str) -> str:

@@ -80,12 +80,28 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
         folder.acquire()
         try:
             if folder.status()["status"] in ENDED:
+                _drop_checkpoints(folder)
                 return
             config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {})
             federation = build_federation(config, components, requests.heartbeat)
             with _threads(config, federation):
                 first = _restore(folder, config, federation)
                 _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
+        finally:
+            folder.release()
+
+
+def discard(path: Path) -> None:
+    """Removes a run, if there is one.
+
+    Raises:
+        InputError: If a process is working on it, or the folder holds anything else; nothing was removed.
+    """
+    folder = RunFolder(path)
+    if path.exists():
+        folder.acquire()
+        try:
+            folder.clear()
         finally:
             folder.release()
 

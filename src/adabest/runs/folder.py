@@ -112,6 +112,7 @@ class RunFolder:
             raise InputError(
                 f"{self.path} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed"
             )
+        (self / CONFIG).unlink(missing_ok=True)  # first: without it the rest is no run, whatever it may claim
         for entry in self.path.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)

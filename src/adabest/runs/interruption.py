@@ -6,7 +6,7 @@ Nothing is interrupted in the middle of an assignment, so the state in memory is
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from adabest.errors import Interrupted
 
@@ -14,7 +14,12 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") 
 
 
 class StopRequests:
-    """While entered, Ctrl-C and a request to terminate end the round, not the process. A second Ctrl-C ends both."""
+    """While entered, Ctrl-C and a request to terminate end the round, not the process. A second Ctrl-C ends both.
+
+    They nest: a request that an inner one got and no round was left to hear is passed on to the outer one.
+    """
+
+    _entered: ClassVar[list["StopRequests"]] = []
 
     def __init__(self) -> None:
         self._asked = False
@@ -24,6 +29,7 @@ class StopRequests:
         # Only the main thread may install handlers; elsewhere whoever owns the main thread decides.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+            self._entered.append(self)
         return self
 
     def __exit__(
@@ -31,6 +37,10 @@ class StopRequests:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self in self._entered:
+            self._entered.remove(self)
+            if self._asked and self._entered:
+                self._entered[-1]._asked = True
 
     def heartbeat(self) -> None:
         """Raises ``Interrupted`` if someone asked to stop."""

@@ -46,10 +46,10 @@ class LiveReporter(Reporter):
     def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
         self._accuracy = _Accuracy()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[details]}"),
+            TextColumn("{task.fields[details]}", markup=False),
             TimeRemainingColumn(),
             console=console,
         )

@@ -76,7 +76,10 @@ class Run:
             example = torch.zeros(2, *self.identity["input_shape"])
             module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
         tensors = load_file(path)
-        module.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+        try:
+            module.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+        except RuntimeError as error:
+            raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()
 
 

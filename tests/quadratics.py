@@ -1,0 +1,201 @@
+"""Quadratic clients, on which every algorithm can be worked out exactly, and small ways to drive algorithms on them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.algorithms import Algorithm
+from adabest.algorithms.base import ClientContext, Population, ServerContext, Update
+from adabest.engine import LocalPass, LocalTraining, Rules, Scores, Simulation, State, ValidationScores
+from adabest.engine.reduction import reduce_replies
+from adabest.engine.task import Heartbeat, no_heartbeat
+
+
+@dataclass(frozen=True)
+class QuadraticTask:
+    """Client i has the objective ½ (w − c_i)ᵀ A_i (w − c_i), and its gradient is always the full one.
+
+    Attributes:
+        curvatures: A_i, ``[clients, P, P]``.
+        centres: c_i, ``[clients, P]``.
+        counts: n_i.
+        paces: K_i.
+        origin: θ_0.
+    """
+
+    curvatures: Tensor
+    centres: Tensor
+    counts: Sequence[int]
+    paces: Sequence[int]
+    origin: Tensor
+
+    def initial_model(self) -> Tensor:
+        return self.origin.clone()
+
+    def samples(self, client: int) -> int:
+        return self.counts[client]
+
+    def steps(self, client: int) -> int:
+        return self.paces[client]
+
+    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
+        gradient = self.full_gradient(w, client)
+        return LocalPass(gradient, self.loss(w, client), torch.zeros((), dtype=w.dtype))
+
+    def full_gradient(self, w: Tensor, client: int) -> Tensor:
+        return self.curvatures[client] @ (w - self.centres[client])
+
+    def loss(self, w: Tensor, client: int) -> Tensor:
+        return 0.5 * torch.dot(w - self.centres[client], self.full_gradient(w, client))
+
+    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
+        losses = [n_i * float(self.loss(w, client)) for client, n_i in enumerate(self.counts)]
+        return Scores(loss=sum(losses) / sum(self.counts), accuracy=0.0)
+
+    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
+        return None
+
+
+def random_quadratics(
+    seed: int, clients: int, *, dim: int = 3, unbalanced: bool = False, dtype: torch.dtype = torch.float64
+) -> QuadraticTask:
+    """Clients that differ in curvature (eigenvalues between ½ and 2) and centre; unbalanced ones in n_i and K_i too."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    rotations = torch.linalg.qr(normal(clients, dim, dim)).Q
+    eigenvalues = 0.5 + 1.5 * torch.rand(clients, dim, generator=generator, dtype=torch.float64)
+    curvatures = rotations * eigenvalues[:, None, :] @ rotations.mT
+    counts, paces = [7] * clients, [3] * clients
+    if unbalanced:
+        counts = [1 + (5 * client + seed) % 8 for client in range(clients)]
+        paces = [1 + (3 * client + seed) % 4 for client in range(clients)]
+    return QuadraticTask(
+        curvatures=curvatures.to(dtype),
+        centres=normal(clients, dim).to(dtype),
+        counts=counts,
+        paces=paces,
+        origin=normal(dim).to(dtype),
+    )
+
+
+def round_quadratics(
+    centres: Sequence[Sequence[float]], counts: Sequence[int] | None = None, steps: int = 1
+) -> QuadraticTask:
+    """Clients of curvature one that start at the origin, for arithmetic by hand: their gradient is w − c_i."""
+    points = torch.tensor(centres, dtype=torch.float64)
+    clients, dim = points.shape
+    return QuadraticTask(
+        curvatures=torch.eye(dim, dtype=torch.float64).expand(clients, dim, dim),
+        centres=points,
+        counts=[1] * clients if counts is None else counts,
+        paces=[steps] * clients,
+        origin=torch.zeros(dim, dtype=torch.float64),
+    )
+
+
+def weighted_optimum(task: QuadraticTask) -> Tensor:
+    """The minimiser of Σ n_i f_i."""
+    return _minimiser(task, 0.0)
+
+
+def regularised_optimum(task: QuadraticTask, strength: float) -> Tensor:
+    """The minimiser of f + (strength / 2) ‖θ − θ_0‖², with f the sample-weighted mean of the clients' objectives."""
+    return _minimiser(task, strength)
+
+
+def _minimiser(task: QuadraticTask, strength: float) -> Tensor:
+    share = torch.tensor(task.counts, dtype=torch.float64) / sum(task.counts)
+    pulls = (task.curvatures @ task.centres[..., None]).squeeze(-1)
+    curvature = (share[:, None, None] * task.curvatures).sum(dim=0) + strength * torch.eye(
+        len(task.origin), dtype=torch.float64
+    )
+    minimiser: Tensor = torch.linalg.solve(curvature, (share[:, None] * pulls).sum(dim=0) + strength * task.origin)
+    return minimiser
+
+
+def simulate(
+    algorithm: Algorithm,
+    task: QuadraticTask,
+    *,
+    clients: int | None = None,
+    eta: float = 0.1,
+    decay: float = 1.0,
+    clip: float = 0.0,
+    participation: float = 1.0,
+    server_rate: float = 1.0,
+    seed: int = 0,
+) -> Simulation:
+    """A federation of the task's first ``clients`` clients, all of them by default, without weight decay."""
+    return Simulation(
+        algorithm,
+        task,
+        np.arange(len(task.counts) if clients is None else clients),
+        training=LocalTraining(learning_rate=eta, learning_rate_decay=decay, weight_decay=0.0, clip=clip),
+        rules=Rules(participation=participation, server_rate=server_rate, seed=seed),
+    )
+
+
+def run(simulation: Simulation, rounds: int) -> list[State]:
+    """The state at the start and after each round. They share what clients keep, so only the last one's is true."""
+    states = [simulation.state]
+    for _ in range(rounds):
+        simulation.step()
+        states.append(simulation.state)
+    return states
+
+
+def run_cohorts(simulation: Simulation, cohorts: Iterable[Sequence[int]]) -> list[State]:
+    """Like ``run``, with the clients of each round prescribed."""
+    states = [simulation.state]
+    for cohort in cohorts:
+        simulation.step(cohort=np.array(cohort))
+        states.append(simulation.state)
+    return states
+
+
+def draw_cohorts(seed: int, clients: int, size: int, rounds: int) -> list[list[int]]:
+    """Random cohorts of one size."""
+    generator = np.random.default_rng(seed)
+    return [sorted(generator.choice(clients, size=size, replace=False).tolist()) for _ in range(rounds)]
+
+
+def estimate(state: State) -> Tensor:
+    """h, which is zero before the first round."""
+    return torch.zeros_like(state.cloud) if state.h is None else state.h
+
+
+def pseudo_gradients(states: Sequence[State]) -> list[Tensor]:
+    """ḡ_t = θ_{t−1} − θ̄_t of every round."""
+    return [before.cloud - after.aggregate for before, after in pairwise(states)]
+
+
+def serve(
+    algorithm: Algorithm, origin: Tensor, rounds: Iterable[Mapping[int, Tensor]], population: Population
+) -> list[Update]:
+    """Plays prescribed client models to a server, as {client: model} for each round, in the order of arrival."""
+    server, cloud = algorithm.server_init(origin), origin
+    kept: dict[int, Any] = {}
+    updates = []
+    one = torch.ones_like(origin[:1])
+    for number, models in enumerate(rounds, start=1):
+        known = population if algorithm.needs_population else None
+        at_server = ServerContext(round=number, phase=0, eta=0.1, base_eta=0.1, known_population=known)
+        at_client = ClientContext(round=number, phase=0, eta=0.1, base_eta=0.1, steps=2 * one, samples=7 * one)
+        message = algorithm.downlink(server, cloud, at_server)
+        replies = []
+        for client, model in models.items():
+            state = kept.get(client, algorithm.client_init(origin))
+            kept[client], reply = algorithm.client_finish(state, message, model, at_client)
+            replies.append((client, reply))
+        update = algorithm.server_step(server, cloud, reduce_replies(algorithm.means, replies), at_server)
+        server, cloud = update.server, update.cloud
+        updates.append(update)
+    return updates

@@ -1,0 +1,687 @@
+"""What every algorithm must do, whatever it computes. An algorithm gets all of these tests by being registered.
+
+Most tests look at real calls: a short federation is run with an algorithm whose five functions are recorded, and the
+recorded calls are then examined or made again in another form. So they hold for any number of phases, too.
+"""
+
+import copy
+import dataclasses
+import math
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quadratics import QuadraticTask, random_quadratics, run, run_cohorts, simulate, weighted_optimum
+from tiny_digits import digits_task, simulate_digits
+from torch import Tensor
+
+from adabest.algorithms import ALGORITHMS, Algorithm, FedAvg
+from adabest.algorithms.base import (
+    ClientContext,
+    Correction,
+    Population,
+    Replies,
+    ServerContext,
+    UndeclaredPopulationError,
+    Update,
+    Work,
+)
+from adabest.engine import Simulation, Snapshot
+from adabest.engine.reduction import reduce_replies
+from adabest.errors import InputError
+from adabest.registry import check_options, options_of
+
+CLIENTS = 5
+DIM = 3
+COHORTS = [[0, 2, 3], [1, 2], [0, 3, 4]]  # some clients come back, after one round or two, and the sizes differ
+
+NAMES = ALGORITHMS.names()
+DTYPES = [torch.float32, torch.float64]
+FUNCTIONS = (
+    "server_init",
+    "client_init",
+    "downlink",
+    "client_start",
+    "client_finish",
+    "server_step",
+    "client_estimate",
+)
+
+# Vectors a client receives and sends in a round, for the algorithms of the paper; others are held to what they declare.
+VECTORS = {
+    "fedavg": (1, 1),
+    "fedprox": (1, 1),
+    "scaffold": (2, 2),
+    "scaffold-m": (2, 1),
+    "feddyn": (1, 1),
+    "adabest": (1, 1),
+}
+
+# The ranges that parameters of these names have in every algorithm: values outside of them, and their ends.
+OUTSIDE = {"mu": [-0.001, -1.0], "beta": [-0.001, 1.001]}
+ENDS = {"mu": [0.0], "beta": [0.0, 1.0]}
+
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def make(name: str) -> Algorithm:
+    return ALGORITHMS.find(name)()
+
+
+# --- Recording --------------------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """One call of one of an algorithm's functions.
+
+    Attributes:
+        function: Which.
+        given: What it was given. A copy: the engine may reuse the memory of a client's state after the round.
+        result: What it returned. Likewise.
+        untouched: Whether what it was given was still the same when it returned.
+    """
+
+    function: str
+    given: tuple[Any, ...]
+    result: Any
+    untouched: bool
+
+    @property
+    def context(self) -> Any:
+        return self.given[-1]
+
+
+class Recording(NamedTuple):
+    """A short federation and all that was asked of its algorithm."""
+
+    algorithm: Algorithm
+    simulation: Simulation
+    calls: list[Call]
+
+    def of(self, function: str) -> list[Call]:
+        return [call for call in self.calls if call.function == function]
+
+    def exchanges(self, function: str) -> Iterator[list[Call]]:
+        """The calls of a client function, those of the same round and phase together."""
+        groups: dict[tuple[int, int], list[Call]] = {}
+        for call in self.of(function):
+            groups.setdefault((call.context.round, call.context.phase), []).append(call)
+        yield from groups.values()
+
+
+def record(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Recording:
+    """Runs three rounds on unbalanced quadratics."""
+    algorithm = make(name)
+    calls: list[Call] = []
+    recorded = copy.copy(algorithm)
+    for function in FUNCTIONS:
+        # Hyper-parameters are frozen, so the functions are replaced behind the dataclass's back.
+        object.__setattr__(recorded, function, _recorder(function, getattr(algorithm, function), calls))
+    task = random_quadratics(seed, CLIENTS, dim=DIM, unbalanced=True, dtype=dtype)
+    simulation = simulate(recorded, task, decay=0.9)
+    run_cohorts(simulation, COHORTS)
+    return Recording(algorithm, simulation, calls)
+
+
+def _recorder(name: str, function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
+    def call(*given: Any) -> Any:
+        copies = copy.deepcopy(given)
+        result = function(*given)
+        pairs = zip(tensors_in(given), tensors_in(copies), strict=True)
+        untouched = all(torch.equal(now, before) for now, before in pairs)
+        calls.append(Call(name, copies, copy.deepcopy(result), untouched))
+        return result
+
+    return call
+
+
+def tensors_in(thing: Any) -> list[Tensor]:
+    """All tensors of a (nested) tuple, dataclass or mapping."""
+    if isinstance(thing, Tensor):
+        return [thing]
+    if isinstance(thing, ClientContext):
+        return [thing.steps, thing.samples]
+    if isinstance(thing, Replies):
+        return tensors_in(vars(thing))
+    if isinstance(thing, dict):
+        return [tensor for value in thing.values() for tensor in tensors_in(value)]
+    if isinstance(thing, tuple):
+        return [tensor for value in thing for tensor in tensors_in(value)]
+    return []
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    """Every tensor and every number is the same to the last bit."""
+    assert type(found) is type(expected)
+    if isinstance(expected, tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_equal(one, other)
+    elif isinstance(expected, Tensor):
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+    else:
+        assert found == expected
+
+
+def stacked(things: list[Any]) -> Any:
+    """NamedTuples (or tensors) of one client each as one of all clients, with a leading dimension."""
+    first = things[0]
+    if isinstance(first, Tensor):
+        return torch.stack(things)
+    if isinstance(first, tuple):
+        parts = [stacked([thing[i] for thing in things]) for i in range(len(first))]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    assert all(thing == first for thing in things), "a plain number can't differ between clients"
+    return first
+
+
+def unstacked(thing: Any, index: int, count: int) -> Any:
+    """One client of ``stacked``; what has no leading dimension is the same for all."""
+    if isinstance(thing, Tensor):
+        return thing[index] if thing.ndim == 2 and len(thing) == count else thing
+    if isinstance(thing, tuple):
+        parts = [unstacked(value, index, count) for value in thing]
+        return type(thing)(*parts) if hasattr(thing, "_fields") else tuple(parts)
+    return thing
+
+
+def stacked_context(calls: list[Call]) -> ClientContext:
+    contexts: list[ClientContext] = [call.context for call in calls]
+    return dataclasses.replace(
+        contexts[0],
+        steps=torch.stack([context.steps for context in contexts]),
+        samples=torch.stack([context.samples for context in contexts]),
+    )
+
+
+def without_population(call: Call, known: Population | None) -> tuple[Any, ...]:
+    """What a server function was given, with other knowledge of the population."""
+    return (*call.given[:-1], dataclasses.replace(call.context, known_population=known))
+
+
+# --- Hyper-parameters -------------------------------------------------------------------------------------------------
+
+
+def fields_of(name: str) -> tuple[dataclasses.Field[Any], ...]:
+    kind: Any = ALGORITHMS.find(name)
+    return dataclasses.fields(kind)
+
+
+def parameters_of(*kinds: type) -> list[tuple[str, str]]:
+    """Pairs of an algorithm and one of its parameters, of those whose default has one of these types."""
+    pairs = [(name, field.name) for name in NAMES for field in fields_of(name)]
+    return [(name, parameter) for name, parameter in pairs if type(getattr(make(name), parameter)) in kinds]
+
+
+@every_algorithm
+def test_it_is_an_algorithm_and_needs_no_arguments(name: str) -> None:
+    assert isinstance(make(name), Algorithm)
+
+
+@every_algorithm
+def test_hyper_parameters_are_frozen(name: str) -> None:
+    algorithm = make(name)
+    assert dataclasses.is_dataclass(algorithm)
+    for field in [*(field.name for field in fields_of(name)), "something_new"]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(algorithm, field, 0.5)
+
+
+@every_algorithm
+def test_hyper_parameters_make_it_equal_and_hashable(name: str) -> None:
+    assert make(name) == make(name)
+    assert hash(make(name)) == hash(make(name))
+    assert pickle.loads(pickle.dumps(make(name))) == make(name)
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_a_number_that_is_not_finite_is_refused_by_name(name: str, parameter: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"^{parameter} = {value}\b.*finite"):
+        ALGORITHMS.find(name)(**{parameter: value})
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+def test_a_number_out_of_its_range_is_refused_by_name(name: str, parameter: str) -> None:
+    for value in OUTSIDE.get(parameter, []):
+        with pytest.raises(InputError, match=rf"^{parameter} = {re.escape(str(value))} is out of range"):
+            ALGORITHMS.find(name)(**{parameter: value})
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+def test_the_ends_of_a_range_belong_to_it(name: str, parameter: str) -> None:
+    for value in ENDS.get(parameter, []):
+        assert getattr(ALGORITHMS.find(name)(**{parameter: value}), parameter) == value
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(str))
+def test_a_choice_out_of_its_list_is_refused_by_name(name: str, parameter: str) -> None:
+    with pytest.raises(InputError, match=parameter):
+        ALGORITHMS.find(name)(**{parameter: "no-such-choice"})
+
+
+@every_algorithm
+def test_hyper_parameters_can_be_set_by_text(name: str) -> None:
+    """As the command line and the configuration file do."""
+    kind = ALGORITHMS.find(name)
+    text = {field.name: str(getattr(make(name), field.name)) for field in fields_of(name)}
+    assert kind(**check_options(name, text, options_of(kind))) == make(name)
+
+
+@every_algorithm
+def test_every_hyper_parameter_is_described(name: str) -> None:
+    documentation = ALGORITHMS.find(name).__doc__ or ""
+    attributes = documentation.partition("Attributes:")[2]
+    for field in fields_of(name):
+        assert re.search(rf"^\s+{field.name}: \S", attributes, flags=re.MULTILINE), field.name
+
+
+@every_algorithm
+def test_its_class_and_its_module_say_what_it_is(name: str) -> None:
+    kind = ALGORITHMS.find(name)
+    assert kind.__doc__
+    assert "::" in kind.__doc__, "the formulas"
+    assert (__import__(kind.__module__, fromlist=["_"]).__doc__ or "").strip()
+
+
+# --- Types and shapes -------------------------------------------------------------------------------------------------
+
+
+@every_algorithm
+def test_states_messages_and_replies_are_named_tuples_of_tensors(name: str) -> None:
+    recording = record(name)
+    things = [call.result for call in recording.calls if call.function in {"server_init", "client_init", "downlink"}]
+    for call in recording.of("client_finish"):
+        things += call.result
+    things += [call.result.server for call in recording.of("server_step")]
+    for thing in things:
+        assert isinstance(thing, tuple)
+        assert hasattr(thing, "_fields")
+        assert all(isinstance(value, Tensor) for value in thing)
+
+
+@every_algorithm
+@every_dtype
+def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
+    recording = record(name, dtype=dtype)
+    for call in recording.calls:
+        for tensor in tensors_in(call.result):
+            if tensor.shape[-1] == DIM:
+                assert tensor.dtype == dtype, call.function
+    state = recording.simulation.state
+    for model in (state.cloud, state.aggregate, recording.simulation.scored_model()):
+        assert model.dtype == dtype
+
+
+@every_algorithm
+@every_dtype
+def test_what_is_sent_has_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
+    """Numbers too: what travels can be put into one buffer."""
+    recording = record(name, dtype=dtype)
+    sent = [call.result for call in recording.of("downlink")] + [
+        call.result[1] for call in recording.of("client_finish")
+    ]
+    assert {tensor.dtype for tensor in tensors_in(tuple(sent))} == {dtype}
+
+
+@every_algorithm
+@every_dtype
+def test_everything_is_a_vector_of_the_model_or_one_number(name: str, dtype: torch.dtype) -> None:
+    for call in record(name, dtype=dtype).calls:
+        for tensor in tensors_in(call.result):
+            assert tensor.shape in {(DIM,), (1,)}, call.function
+
+
+@every_algorithm
+def test_types_and_shapes_of_states_never_change(name: str) -> None:
+    """A store keeps each field in one tensor, made when the first client took part."""
+    recording = record(name)
+    kinds = {"client_init": (lambda call: call.result), "client_finish": (lambda call: call.result[0])}
+    kinds |= {"server_init": (lambda call: call.result), "server_step": (lambda call: call.result.server)}
+    for first, later in (("client_init", "client_finish"), ("server_init", "server_step")):
+        signatures = {
+            (type(state), tuple((tensor.dtype, tensor.shape) for tensor in state))
+            for function in (first, later)
+            for state in map(kinds[function], recording.of(function))
+        }
+        assert len(signatures) == 1, later
+
+
+@every_algorithm
+def test_updates_and_corrections_are_what_the_engine_expects(name: str) -> None:
+    recording = record(name)
+    assert all(isinstance(call.result, Correction) for call in recording.of("client_start"))
+    assert all(isinstance(call.result, Update) for call in recording.of("server_step"))
+    assert {(call.result.h is None) for call in recording.of("server_step")} in ({True}, {False})
+
+
+# --- Leading batch dimensions -----------------------------------------------------------------------------------------
+
+
+@every_algorithm
+@every_dtype
+@pytest.mark.parametrize("function", ["client_start", "client_finish", "client_estimate"])
+@pytest.mark.parametrize("shared_message", [True, False], ids=["one message", "a message each"])
+def test_stacked_clients_give_the_same_as_one_by_one(
+    name: str, dtype: torch.dtype, function: str, shared_message: bool
+) -> None:
+    recording = record(name, dtype=dtype)
+    groups = list(recording.exchanges(function))
+    assert any(len(group) > 1 for group in groups)
+    for calls in groups:
+        together = [stacked([call.given[i] for call in calls]) for i in range(len(calls[0].given) - 1)]
+        if shared_message:
+            together[1] = calls[0].given[1]
+        result = getattr(recording.algorithm, function)(*together, stacked_context(calls))
+        for index, call in enumerate(calls):
+            assert_equal(unstacked(result, index, len(calls)), call.result)
+
+
+class StackedReplies(Replies):
+    """The replies of several lanes, each with its own."""
+
+    def __init__(self, lanes: list[Replies]) -> None:
+        self._lanes = lanes
+        self.count = lanes[0].count
+
+    def mean(self, field: str, weight: str = "one") -> Tensor:
+        return torch.stack([lane.mean(field, weight) for lane in self._lanes])
+
+
+@every_algorithm
+@every_dtype
+def test_stacked_lanes_give_the_same_as_one_by_one(name: str, dtype: torch.dtype) -> None:
+    """Several runs at once, as a batched engine would have them."""
+    lanes = [record(name, dtype=dtype, seed=8 * seed) for seed in range(3)]  # those seeds have the same n_i and K_i
+    algorithm = lanes[0].algorithm
+    for calls in zip(*(lane.of("server_step") for lane in lanes), strict=True):
+        server, cloud = (stacked([call.given[i] for call in calls]) for i in range(2))
+        replies = StackedReplies([call.given[2] for call in calls])
+        update = algorithm.server_step(server, cloud, replies, calls[0].context)
+        for index, call in enumerate(calls):
+            assert_equal(unstacked(update, index, len(lanes)), call.result)
+    for calls in zip(*(lane.of("downlink") for lane in lanes), strict=True):
+        server, cloud = (stacked([call.given[i] for call in calls]) for i in range(2))
+        message = algorithm.downlink(server, cloud, calls[0].context)
+        for index, call in enumerate(calls):
+            assert_equal(unstacked(message, index, len(lanes)), call.result)
+
+
+@every_algorithm
+@every_dtype
+@pytest.mark.parametrize("function", ["server_init", "client_init"])
+def test_states_start_with_the_leading_dimensions_of_the_model(name: str, dtype: torch.dtype, function: str) -> None:
+    start = getattr(make(name), function)
+    clouds = torch.arange(2.0 * 4 * DIM, dtype=dtype).reshape(2, 4, DIM)
+    states = start(clouds)
+    for row in range(2):
+        for column in range(4):
+            one = type(states)(*(tensor[row, column] for tensor in states))
+            assert_equal(one, start(clouds[row, column]))
+
+
+# --- Purity -----------------------------------------------------------------------------------------------------------
+
+
+@every_algorithm
+def test_nothing_that_is_given_is_changed(name: str) -> None:
+    for call in record(name).calls:
+        assert tensors_in(call.given), "nothing to be changed"
+        assert call.untouched, call.function
+
+
+@every_algorithm
+def test_the_same_question_gets_the_same_answer(name: str) -> None:
+    """Nothing is remembered outside of the states."""
+    recording = record(name)
+    for call in reversed(recording.calls):
+        assert_equal(getattr(recording.algorithm, call.function)(*call.given), call.result)
+
+
+@every_algorithm
+def test_a_run_can_be_repeated(name: str) -> None:
+    one, other = (record(name).simulation.snapshot() for _ in range(2))
+    assert_same_snapshots(one, other)
+
+
+@every_algorithm
+def test_a_run_on_digits_can_be_repeated(name: str) -> None:
+    simulations = [simulate_digits(make(name), digits_task(unbalance=0.3, dtype=torch.float32)) for _ in range(2)]
+    metrics = [[simulation.step(evaluate=True) for _ in range(2)] for simulation in simulations]
+    assert metrics[0] == metrics[1]
+    assert_same_snapshots(*(simulation.snapshot() for simulation in simulations))
+
+
+# --- States survive ---------------------------------------------------------------------------------------------------
+
+
+def assert_same_snapshots(one: Snapshot, other: Snapshot) -> None:
+    assert one.numbers == other.numbers
+    assert one.tensors.keys() == other.tensors.keys()
+    for name, tensor in one.tensors.items():
+        assert tensor.dtype == other.tensors[name].dtype, name
+        assert torch.equal(tensor, other.tensors[name]), name
+
+
+@every_algorithm
+@every_dtype
+@pytest.mark.parametrize("interrupted_after", [0, 1, 4])
+def test_a_restored_run_continues_to_the_last_bit(name: str, dtype: torch.dtype, interrupted_after: int) -> None:
+    def start() -> Simulation:
+        task = random_quadratics(4, CLIENTS, unbalanced=True, dtype=dtype)
+        return simulate(make(name), task, participation=0.5, decay=0.9)
+
+    whole, first, second = start(), start(), start()
+    run(whole, 7)
+    run(first, interrupted_after)
+    second.restore(first.snapshot())
+    assert_same_snapshots(first.snapshot(), second.snapshot())
+    run(second, 7 - interrupted_after)
+    assert_same_snapshots(whole.snapshot(), second.snapshot())
+    assert torch.equal(whole.scored_model(), second.scored_model())
+    for client in range(CLIENTS):
+        assert_equal(second.client_state(client), whole.client_state(client))
+
+
+@every_algorithm
+def test_a_snapshot_can_be_restored_more_than_once(name: str) -> None:
+    """Neither the run it was taken of nor one that was restored from it may change it."""
+    task = random_quadratics(4, CLIENTS, unbalanced=True)
+    original = simulate(make(name), task, participation=0.5)
+    run(original, 3)
+    snapshot = original.snapshot()
+    run(original, 3)
+    for _ in range(2):
+        restored = simulate(make(name), task, participation=0.5)
+        restored.restore(snapshot)
+        run(restored, 3)
+        assert_same_snapshots(original.snapshot(), restored.snapshot())
+
+
+# --- The population ---------------------------------------------------------------------------------------------------
+
+
+@every_algorithm
+def test_the_population_is_read_if_and_only_if_that_is_declared(name: str) -> None:
+    recording = record(name)
+    calls = recording.of("downlink") + recording.of("server_step")
+    assert {call.context.known_population is not None for call in calls} == {recording.algorithm.needs_population}
+    refused = False
+    for call in calls:
+        try:
+            getattr(recording.algorithm, call.function)(*without_population(call, None))
+        except UndeclaredPopulationError:
+            refused = True
+    assert refused == recording.algorithm.needs_population
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not make(name).needs_population])
+def test_an_undeclared_population_changes_nothing_even_if_it_is_there(name: str) -> None:
+    recording = record(name)
+    for call in recording.of("downlink") + recording.of("server_step"):
+        for population in (Population(size=1, mean_samples=0.5), Population(size=10**6, mean_samples=999.0)):
+            result = getattr(recording.algorithm, call.function)(*without_population(call, population))
+            assert_equal(result, call.result)
+
+
+@every_algorithm
+def test_clients_that_never_take_part_matter_if_and_only_if_the_population_is_declared(name: str) -> None:
+    task = random_quadratics(0, 3 * CLIENTS, unbalanced=True)
+    alone, among_others = simulate(make(name), task, clients=CLIENTS), simulate(make(name), task)
+    run_cohorts(alone, COHORTS)
+    run_cohorts(among_others, COHORTS)
+    assert torch.equal(alone.state.cloud, among_others.state.cloud) != make(name).needs_population
+
+
+# --- Messages and replies ---------------------------------------------------------------------------------------------
+
+
+def size_in_bytes(message: Any) -> int:
+    return sum(tensor.element_size() * tensor.numel() for tensor in message)
+
+
+@every_algorithm
+@every_dtype
+def test_bytes_are_those_of_messages_and_replies(name: str, dtype: torch.dtype) -> None:
+    recording = record(name, dtype=dtype)
+    finished = recording.of("client_finish")  # one message received and one reply sent in each
+    assert recording.simulation.state.bytes_down == sum(size_in_bytes(call.given[1]) for call in finished)
+    assert recording.simulation.state.bytes_up == sum(size_in_bytes(call.result[1]) for call in finished)
+    assert len(finished) == len(make(name).phases) * sum(map(len, COHORTS))
+
+
+@every_algorithm
+def test_no_more_vectors_travel_than_the_algorithm_needs(name: str) -> None:
+    finished = record(name).of("client_finish")
+    vectors = {
+        tuple(sum(tensor.numel() == DIM for tensor in sent) for sent in (call.given[1], call.result[1]))
+        for call in finished
+    }
+    down, up = VECTORS.get(name, next(iter(vectors)))
+    assert vectors == {(down, up)}
+    assert down >= 1, "clients have to be told where to start"
+    assert up >= 1
+
+
+@every_algorithm
+def test_means_are_of_fields_that_replies_have(name: str) -> None:
+    recording = record(name)
+    for call in recording.of("client_finish"):
+        reply = call.result[1]
+        for field, weights in recording.algorithm.means.items():
+            assert field in reply._fields
+            for weight in weights:
+                assert weight == "one" or getattr(reply, weight).shape == (1,), "a weight is one number"
+                assert weight == "one" or float(getattr(reply, weight)) > 0
+
+
+@every_algorithm
+def test_every_field_of_a_reply_is_of_use(name: str) -> None:
+    """What is neither averaged nor a weight needn't be sent."""
+    means = make(name).means
+    used = set(means) | {weight for weights in means.values() for weight in weights}
+    for call in record(name).of("client_finish"):
+        assert set(call.result[1]._fields) <= used
+
+
+@every_algorithm
+def test_the_scored_weight_is_one_that_exists(name: str) -> None:
+    assert make(name).scored_weight in {"one", "samples"}
+
+
+@every_algorithm
+def test_a_round_has_training_in_it(name: str) -> None:
+    assert Work.TRAIN in make(name).phases
+
+
+@every_algorithm
+@settings(max_examples=10)
+@given(order=st.permutations(range(CLIENTS)))
+def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, order: list[int]) -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    sorted_cohort, shuffled_cohort = simulate(make(name), task), simulate(make(name), task)
+    run_cohorts(sorted_cohort, [range(CLIENTS)] * 2)
+    run_cohorts(shuffled_cohort, [order] * 2)
+    assert_same_snapshots(sorted_cohort.snapshot(), shuffled_cohort.snapshot())
+    replies = [(client, make_reply(name, client)) for client in range(CLIENTS)]
+    one = reduce_replies(make(name).means, replies)
+    other = reduce_replies(make(name).means, [replies[client] for client in order])
+    for field, weights in make(name).means.items():
+        for weight in weights:
+            assert torch.equal(one.mean(field, weight), other.mean(field, weight))
+
+
+def make_reply(name: str, client: int) -> Any:
+    """A reply of the algorithm's type; sums of such depend on their order in the last bits."""
+    kind = type(record(name).of("client_finish")[0].result[1])
+    generator = torch.Generator().manual_seed(client)
+    return kind(*(torch.rand(1, generator=generator, dtype=torch.float64) for _ in kind._fields))
+
+
+# --- Behaviour that all algorithms share ------------------------------------------------------------------------------
+
+
+@every_algorithm
+def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    settled = QuadraticTask(
+        task.curvatures, task.origin.expand(CLIENTS, DIM), task.counts, task.paces, origin=task.origin
+    )
+    simulation = simulate(make(name), settled)
+    run_cohorts(simulation, COHORTS)
+    # FedProx and FedDyn add and subtract μθ, which rounds
+    torch.testing.assert_close(simulation.state.cloud, task.origin, rtol=0, atol=1e-15)
+    torch.testing.assert_close(simulation.scored_model(), task.origin, rtol=0, atol=1e-15)
+
+
+@every_algorithm
+def test_it_learns(name: str) -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    simulation = simulate(make(name), task)
+    run(simulation, 40)  # everyone in every round: not all algorithms can do with less
+    best = task.test(weighted_optimum(task)).loss
+    assert task.test(simulation.scored_model()).loss - best < 0.5 * (task.test(task.origin).loss - best)
+
+
+@every_algorithm
+def test_its_metrics_are_finite_and_agree_with_its_state(name: str) -> None:
+    simulation = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
+    simulation.step()
+    metrics = simulation.step(evaluate=True)
+    assert metrics is not None
+    assert all(value is None or math.isfinite(value) for value in metrics.values())
+    assert metrics["cloud_norm"] == pytest.approx(float(simulation.state.cloud.norm()))
+    h = simulation.state.h
+    assert metrics["h_norm"] == (None if h is None else pytest.approx(float(h.norm())))
+    assert (metrics["h_cosine"] is None) == (h is None)
+    cosine = metrics["h_cosine"]
+    assert cosine is None or -1 - 1e-12 <= cosine <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "scaffold-m"])
+def test_the_first_local_training_is_fedavgs(name: str) -> None:
+    """All states are zero, so nothing corrects the gradient yet, and clients come to the same models bit for bit."""
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    simulation, fedavg = simulate(make(name), task, clip=1.0), simulate(FedAvg(), task, clip=1.0)
+    for one in (simulation, fedavg):
+        one.step(cohort=np.array([0, 2, 3]))
+    mine, theirs = simulation.snapshot().tensors, fedavg.snapshot().tensors
+    assert torch.equal(mine["clients.model"], theirs["clients.model"])
+    assert not torch.equal(mine["clients.model"][0], task.origin)
+
+
+def test_this_suite_covers_the_algorithms_of_the_paper() -> None:
+    assert set(VECTORS) <= set(NAMES)
+
+
+def test_the_message_of_an_undeclared_population_says_what_to_do() -> None:
+    with pytest.raises(UndeclaredPopulationError, match="needs_population = True"):
+        _ = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1).population

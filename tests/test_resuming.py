@@ -1,0 +1,343 @@
+"""A run that is broken off and resumed ends bit for bit as one that never was."""
+
+import json
+import os
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_runs
+import torch
+from tiny_runs import Killed, break_off, checkpoints, contents, dies_at, ends_after, log, results, resume, run, stripes
+from torch import nn
+
+import adabest
+from adabest.algorithms import ALGORITHMS, FedAvg
+from adabest.engine import Simulation, Snapshot
+from adabest.errors import InputError, Interrupted
+from adabest.federation import PARTITIONERS
+from adabest.runs import execute
+from adabest.runs.folder import RunFolder
+
+
+def in_pieces(out: Path, beats: int, error: type[BaseException], **changes: Any) -> int:
+    """Breaks a run off again and again until it is finished; returns how often."""
+    break_off(out, beats, error, **changes)
+    for times in range(1, 20):
+        try:
+            with ends_after(beats, error):
+                resume(out)
+        except (Interrupted, Killed):
+            continue
+        return times
+    raise AssertionError("the run doesn't get anywhere")
+
+
+class TestBitForBit:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
+    def test_interrupted(self, algorithm: str, tmp_path: Path) -> None:
+        changes: dict[str, Any] = {"algorithm": algorithm, "unbalance": 0.3, "checkpoint_every": 0}
+        straight = run(tmp_path / "straight", **changes)
+        assert in_pieces(tmp_path / "pieces", 25, Interrupted, **changes) >= 3
+        assert results(tmp_path / "pieces") == results(straight.folder)
+        assert adabest.load(tmp_path / "pieces").status == "finished"
+
+    @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
+    def test_killed(self, algorithm: str, tmp_path: Path) -> None:
+        changes: dict[str, Any] = {"algorithm": algorithm, "checkpoint_every": 1}
+        straight = run(tmp_path / "straight", **changes)
+        assert in_pieces(tmp_path / "pieces", 22, Killed, **changes) >= 3
+        assert results(tmp_path / "pieces") == results(straight.folder)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"model": "tiny_runs:dropping"},
+            {"augmentation": "flip-crop"},
+            {"model": "tiny_runs:dropping", "augmentation": "flip-crop", "precision": "float64", "server_rate": 0.5},
+            {"scored_clients": "all", "local_steps": "mean", "unbalance": 0.3},
+        ],
+        ids=["dropout", "augmentation", "both", "other rules"],
+    )
+    def test_whatever_is_drawn(self, changes: dict[str, Any], tmp_path: Path) -> None:
+        straight = run(tmp_path / "straight", **changes)
+        assert in_pieces(tmp_path / "pieces", 25, Interrupted, **changes) >= 2
+        assert results(tmp_path / "pieces") == results(straight.folder)
+        assert results(straight.folder) != results(run(tmp_path / "plain").folder)
+
+    @pytest.mark.parametrize("beats", [0, 5, 13, 27, 31, 33, 60, 71])
+    def test_wherever_it_stops(self, beats: int, tmp_path: Path) -> None:
+        """At the very start, within training, within an evaluation, in the last round."""
+        straight = run(tmp_path / "straight")
+        for error in (Killed, Interrupted):
+            break_off(tmp_path / error.__name__, beats, error, checkpoint_every=2)
+            resume(tmp_path / error.__name__)
+            assert results(tmp_path / error.__name__) == results(straight.folder)
+
+    def test_with_objects(self, tmp_path: Path) -> None:
+        torch.manual_seed(1)
+        objects: dict[str, Any] = {
+            "dataset": stripes(),
+            "model": nn.Sequential(nn.Flatten(), nn.Linear(36, 3)),
+            "algorithm": FedAvg(),
+        }
+        straight = run(tmp_path / "straight", **objects)
+        break_off(tmp_path / "pieces", 30, Interrupted, **objects)
+        with pytest.raises(InputError, match="pass it again"):
+            resume(tmp_path / "pieces")
+        resume(tmp_path / "pieces", **objects)
+        assert results(tmp_path / "pieces") == results(straight.folder)
+
+
+class TestWhatCannotBeContinued:
+    def test_no_run(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="there is no run in"):
+            resume(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_finished_run_stays_as_it_is(self, tmp_path: Path) -> None:
+        done = run(tmp_path / "run")
+        before = {path: path.stat().st_mtime_ns for path in done.folder.iterdir() if path.name != ".lock"}
+        assert resume(done.folder) == done
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    def test_without_a_checkpoint_it_starts_again(self, tmp_path: Path) -> None:
+        break_off(tmp_path / "run", 60, checkpoint_every=0)
+        assert [row["round"] for row in adabest.load(tmp_path / "run").metrics] == [2, 4]
+        resume(tmp_path / "run")
+        assert "resumes after round 0" in log(tmp_path / "run")
+        assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
+
+    @pytest.mark.parametrize("written", [1, 2, 3, 4, 5, 6])
+    def test_killed_while_it_began(self, written: int, tmp_path: Path) -> None:
+        """With only the first few files there, a run starts again from its configuration."""
+        with dies_at(os, "fsync", written):
+            break_off(tmp_path / "run", 0)
+        assert adabest.load(tmp_path / "run").status == "killed"
+        resume(tmp_path / "run")
+        straight = run(tmp_path / "straight").folder
+        assert results(tmp_path / "run") == results(straight)
+        assert contents(tmp_path / "run").keys() == contents(straight).keys()  # nothing half-written stays
+
+    @pytest.fixture
+    def broken_off(self, tmp_path: Path) -> Path:
+        break_off(tmp_path / "run", 30, checkpoint_every=1)
+        return tmp_path / "run"
+
+    def refused(self, folder: Path, what: str) -> None:
+        before = contents(folder)
+        with pytest.raises(InputError, match=f"can't be resumed: its {what} isn't the one it began with"):
+            resume(folder)
+        assert contents(folder) == before
+
+    def test_another_data_set(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        changed = stripes().x_test.clone()
+        changed[0, 0, 0, 0] ^= 1
+        monkeypatch.setattr(tiny_runs, "stripes", lambda: replace(stripes(), x_test=changed))
+        self.refused(broken_off, "dataset")
+
+    def test_another_partition(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert isinstance(PARTITIONERS.builtin, dict)
+        monkeypatch.setitem(PARTITIONERS.builtin, "dirichlet", PARTITIONERS.builtin["iid"])
+        self.refused(broken_off, "partition")
+
+    def test_another_initial_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        break_off(tmp_path / "run", 30, model="tiny_runs:dropping")
+
+        def other(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+            torch.manual_seed(1)
+            return original(input_shape, classes)
+
+        original = tiny_runs.dropping
+        monkeypatch.setattr(tiny_runs, "dropping", other)
+        self.refused(tmp_path / "run", "initial model")
+
+    def test_another_environment_is_a_warning(self, broken_off: Path, tmp_path: Path) -> None:
+        path = broken_off / "environment.json"
+        environment = json.loads(path.read_text())
+        path.write_text(json.dumps({**environment, "threads": 99, "processors": 99}))
+        with pytest.warns(UserWarning, match="threads was 99, is 1; the last bits of the result may differ") as caught:
+            resume(broken_off)
+        assert len(caught) == 1  # the number of processors changes no bit
+        assert "warning: threads was 99, is 1" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+
+class TestMetricsFile:
+    def test_a_torn_last_line_is_cut(self, tmp_path: Path) -> None:
+        break_off(tmp_path / "run", 60, checkpoint_every=3, evaluate_every=1)
+        whole = adabest.load(tmp_path / "run").metrics
+        assert [row["round"] for row in whole] == [1, 2, 3]
+        with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+            file.write('{"round": 4, "scored_accu')
+        assert adabest.load(tmp_path / "run").metrics == whole
+        resume(tmp_path / "run")
+        assert results(tmp_path / "run") == results(run(tmp_path / "straight", evaluate_every=1).folder)
+
+    def test_rows_after_the_checkpoint_are_taken_back(self, tmp_path: Path) -> None:
+        break_off(tmp_path / "run", 60, checkpoint_every=2, evaluate_every=1)
+        assert len(adabest.load(tmp_path / "run").metrics) == 3
+        with ends_after(0, Killed), pytest.raises(Killed):
+            resume(tmp_path / "run")
+        assert [row["round"] for row in adabest.load(tmp_path / "run").metrics] == [1, 2]
+        timings = [json.loads(line) for line in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
+        assert max(row["round"] for row in timings) == 2
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def damage_tensors(stem: Path) -> None:
+    flip_a_byte(stem.with_suffix(".safetensors"))
+
+
+def truncate_tensors(stem: Path) -> None:
+    path = stem.with_suffix(".safetensors")
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def remove_tensors(stem: Path) -> None:
+    stem.with_suffix(".safetensors").unlink()
+
+
+def damage_manifest(stem: Path) -> None:
+    stem.with_suffix(".json").write_text('{"content": {')
+
+
+def empty_manifest(stem: Path) -> None:
+    stem.with_suffix(".json").write_text("[]")
+
+
+def change_manifest(stem: Path) -> None:
+    path = stem.with_suffix(".json")
+    path.write_text(path.read_text().replace('"local_steps": ', '"local_steps": 1'))
+
+
+def remove_manifest(stem: Path) -> None:
+    stem.with_suffix(".json").unlink()
+
+
+class TestCheckpoints:
+    @pytest.fixture
+    def broken_off(self, tmp_path: Path) -> Path:
+        """A run that was killed in its fifth round."""
+        break_off(tmp_path / "run", 60, checkpoint_every=1)
+        return tmp_path / "run"
+
+    def test_the_last_two_are_kept(self, broken_off: Path) -> None:
+        assert checkpoints(broken_off) == [
+            "round-0000003.json",
+            "round-0000003.safetensors",
+            "round-0000004.json",
+            "round-0000004.safetensors",
+        ]
+        assert json.loads((broken_off / "status.json").read_text()) == {"status": "running", "round": 4}
+
+    @pytest.mark.parametrize(
+        "damage",
+        [damage_tensors, truncate_tensors, remove_tensors, damage_manifest, empty_manifest, change_manifest],
+    )
+    def test_a_damaged_one_is_passed_over(
+        self, damage: Callable[[Path], None], broken_off: Path, tmp_path: Path
+    ) -> None:
+        damage(broken_off / "checkpoints" / "round-0000004")
+        resume(broken_off)
+        assert "checkpoint round-0000004 is passed over: the " in log(broken_off)
+        assert "resumes after round 3" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+    def test_tensors_without_a_manifest_do_not_count(self, broken_off: Path, tmp_path: Path) -> None:
+        remove_manifest(broken_off / "checkpoints" / "round-0000004")
+        resume(broken_off)
+        assert "resumes after round 3" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+    def test_a_whole_one_is_used(self, broken_off: Path) -> None:
+        resume(broken_off)
+        assert "resumes after round 4" in log(broken_off)
+        assert "passed over" not in log(broken_off)
+
+    def test_if_all_are_damaged_it_starts_again(self, broken_off: Path, tmp_path: Path) -> None:
+        for stem in ("round-0000003", "round-0000004"):
+            damage_tensors(broken_off / "checkpoints" / stem)
+        resume(broken_off)
+        assert "resumes after round 0" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+    def test_damaged_ones_do_not_crowd_out_new_ones(self, broken_off: Path) -> None:
+        """Started again and interrupted in round 3, the run must have the boundary of round 2 on disk."""
+        for stem in ("round-0000003", "round-0000004"):
+            damage_tensors(broken_off / "checkpoints" / stem)
+        with ends_after(32), pytest.raises(Interrupted, match="after round 2"):
+            resume(broken_off)
+        resume(broken_off)
+        assert "resumes after round 2" in log(broken_off)
+
+    @pytest.mark.parametrize("written", range(4))
+    def test_a_kill_while_one_is_written(self, written: int, tmp_path: Path) -> None:
+        """Before its tensors are in place, between them and the manifest, and after."""
+        before = 6  # files are written before the first checkpoint
+        with dies_at(os, "fsync", before + written), pytest.raises(Killed):
+            run(tmp_path / "run", checkpoint_every=2)
+        assert checkpoints(tmp_path / "run")
+        resume(tmp_path / "run")
+        assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
+
+    def test_a_finished_run_has_none(self, broken_off: Path) -> None:
+        resume(broken_off)
+        assert not (broken_off / "checkpoints").exists()
+
+    def test_a_kill_at_the_very_end_leaves_none(self, tmp_path: Path) -> None:
+        """Finished but not tidied up: the client states must go when someone comes back."""
+        with dies_at(execute, "_drop_checkpoints", 0), pytest.raises(Killed):
+            run(tmp_path / "run", checkpoint_every=1)
+        assert resume(tmp_path / "run").status == "finished"
+        assert checkpoints(tmp_path / "run") == []
+
+
+class TestPace:
+    """Checkpoints by the clock, on a clock that the test turns."""
+
+    def saved(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cost: float, **changes: Any) -> list[int]:
+        """The rounds after which a checkpoint is written, if a round takes 5 s and a checkpoint ``cost``."""
+        now, rounds = 0.0, []
+        step = Simulation.step
+
+        def slow_step(self: Simulation, **options: Any) -> Any:
+            nonlocal now
+            now += 5.0
+            return step(self, **options)
+
+        def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
+            nonlocal now
+            now += cost
+            rounds.append(int(snapshot.numbers["round"]))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Simulation, "step", slow_step)
+            patch.setattr(execute, "save_checkpoint", slow_save)
+            patch.setattr(execute, "time", types.SimpleNamespace(monotonic=lambda: now))
+            run(folder, **{"rounds": 21, "clients": 2, "validation_clients": 0, "model": "logistic", **changes})
+        return rounds
+
+    def test_never_more_often_than_every_ten_seconds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.saved(tmp_path / "run", monkeypatch, cost=0.125) == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+
+    def test_at_most_a_twentieth_of_the_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # 2 s are 5 % of 40 s, of which 38 are for rounds. What the first one costs isn't known before.
+        assert self.saved(tmp_path / "run", monkeypatch, cost=2.0) == [2, 10, 18]
+        assert self.saved(tmp_path / "slower", monkeypatch, cost=4.0) == [2, 18]
+
+    def test_every_so_many_rounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.saved(tmp_path / "run", monkeypatch, cost=100.0, checkpoint_every=6) == [6, 12, 18]
+        # The last round's state is the result itself.
+        assert self.saved(tmp_path / "last", monkeypatch, cost=0.0, checkpoint_every=7) == [7, 14]
+
+    def test_never(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []

@@ -1,0 +1,167 @@
+"""Runs that take a fraction of a second, what they are made of, and ways to break them off."""
+
+import functools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import make_dataset
+from torch import Tensor, nn
+
+import adabest
+from adabest.algorithms import AdaBest, FedAvg
+from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.cli import main
+from adabest.data import Dataset, Defaults
+from adabest.errors import Interrupted
+from adabest.runs.interruption import StopRequests
+
+TESTS = Path(__file__).parent
+RESULTS = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
+DEFAULTS = Defaults(model="mlp,hidden=8", batch_size=8, weight_decay=1e-3)
+
+
+@functools.cache
+def stripes() -> Dataset:
+    """Byte images of three classes; as ``tiny_runs:stripes`` a run finds them again without being told."""
+    return replace(make_dataset(), defaults=DEFAULTS)
+
+
+def dropping(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network with dropout."""
+    width = input_shape[0] * input_shape[1] * input_shape[2]
+    return nn.Sequential(nn.Flatten(), nn.Linear(width, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))
+
+
+@dataclass(frozen=True)
+class Bomb(FedAvg):
+    """FedAvg until a round in which the cloud model is lost.
+
+    Attributes:
+        fuse: The round.
+    """
+
+    fuse: int = 3
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        update = super().server_step(server, cloud, replies, context)
+        return update._replace(cloud=update.cloud * float("inf")) if context.round >= self.fuse else update
+
+
+@dataclass(frozen=True)
+class Several(AdaBest):
+    """AdaBest with hyper-parameters of every type that a setting may have."""
+
+    rates: tuple[float, ...] = (0.1, 0.2)
+    often: bool = False
+    how: str = "so"
+    count: int = 3
+
+
+TINY: dict[str, Any] = {
+    "dataset": "tiny_runs:stripes",
+    "clients": 8,
+    "participation": 0.4,
+    "epochs": 1,
+    "rounds": 5,
+    "evaluate_every": 2,
+}
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    """The settings of a tiny run: 3 of 8 clients a round, 4 local steps each."""
+    return {**TINY, **changes}
+
+
+def run(out: Path, *, overwrite: bool = False, **changes: Any) -> adabest.Run:
+    return adabest.run(out=out, overwrite=overwrite, show=False, **tiny(**changes))
+
+
+def resume(folder: Path, **objects: Any) -> adabest.Run:
+    return adabest.resume(folder, show=False, **objects)
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """All that must be the same, bit for bit, however a run came to its end."""
+    return {name: (folder / name).read_bytes() for name in RESULTS}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, except the lock, which says nothing."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def arguments(**settings: Any) -> list[str]:
+    """Settings as options of the command line."""
+    options: list[str] = []
+    for name, value in settings.items():
+        dashed = name.replace("_", "-")
+        options += [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", str(value)]
+    return options
+
+
+def command(*given: Any) -> int:
+    """What ``adabest`` with these arguments would exit with."""
+    before = list(sys.path)
+    try:
+        return main([str(argument) for argument in given])
+    except SystemExit as end:  # the parser's own way out
+        return int(end.code or 0)
+    finally:
+        sys.path[:] = before
+
+
+class Killed(BaseException):
+    """Nothing in the package catches it, so a run ends as abruptly as an exception can make it."""
+
+
+@contextmanager
+def ends_after(beats: int, error: type[BaseException] = Interrupted) -> Iterator[None]:
+    """Breaks off whatever runs inside, just before a certain local step or evaluation."""
+    left = beats
+
+    def heartbeat(self: StopRequests) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise error("enough")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StopRequests, "heartbeat", heartbeat)
+        yield
+
+
+@contextmanager
+def dies_at(owner: Any, name: str, calls: int) -> Iterator[None]:
+    """Kills whatever runs inside when it calls a function of a module or class once too often."""
+    original, left = getattr(owner, name), calls
+
+    def counted(*given: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        return original(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, counted)
+        yield
+
+
+def break_off(out: Path, beats: int, error: type[BaseException] = Killed, **changes: Any) -> None:
+    """Begins a run and breaks it off; a round of a tiny run has 12 local steps, and an evaluation 4 heartbeats."""
+    with ends_after(beats, error), pytest.raises(error):
+        run(out, **changes)
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").glob("*"))
+
+
+def log(folder: Path) -> str:
+    return (folder / "log.txt").read_text(encoding="utf-8")
