@@ -311,6 +311,26 @@ class TestOwnThings:
         assert command("resume", "both") == 0
         assert adabest.load("both/my_module.MyAlgorithm,gamma=0.3").config.hyperparameters == {"gamma": 0.3}
 
+    def test_hyper_parameters_of_every_type(self, workplace: Path) -> None:
+        several = ["--rates", 0.3, 0.4, "--often", "--how", "thus", "--count", 4]
+        assert command("run", *arguments(**tiny(rounds=1, algorithm="tiny_runs:Several"), out="run"), *several) == 0
+        expected = {"mu": 0.02, "beta": 0.96, "rates": [0.3, 0.4], "often": True, "how": "thus", "count": 4}
+        assert adabest.load("run").config.flat().items() >= expected.items()
+
+    def test_a_comparison_with_several_numbers_is_resumed(self, workplace: Path) -> None:
+        given = [*arguments(**tiny(), out="both"), "--algorithms", "fedavg", "tiny_runs:Several", "--rates", 0.3, 0.4]
+        with ends_after(100):
+            assert command("compare", *given) == 130
+        assert command("resume", "both") == 0
+        assert adabest.load("both/tiny_runs.Several").config.flat()["rates"] == [0.3, 0.4]
+
+    @pytest.mark.parametrize("command_name", ["run --algorithm", "compare --algorithms"])
+    def test_a_switch_is_written_the_same_way_everywhere(self, command_name: str, workplace: Path) -> None:
+        given = [*command_name.split(), "feddyn", "--no-clip-proximal", *arguments(**tiny(rounds=1), out="out")]
+        assert command(*given) == 0
+        place = "out/feddyn" if command_name.startswith("compare") else "out"
+        assert adabest.load(place).config.hyperparameters["clip_proximal"] is False
+
     def test_a_model(self, workplace: Path, printed: Printed) -> None:
         (workplace / "my_model.py").write_text(MY_MODEL)
         assert command("run", *arguments(**tiny(rounds=1, model="my_model:network,width=6"), out="run")) == 0

@@ -320,6 +320,19 @@ class TestPlace:
         done = adabest.api.resume_comparison(tmp_path / "all", show=False)
         assert [run.round for run in done.runs.values()] == [5, 5, 5]
 
+    def test_what_is_not_ours_stops_it_before_anything_is_removed(self, tmp_path: Path) -> None:
+        compare(tmp_path / "all", rounds=1)
+        (tmp_path / "all" / "adabest" / "thesis.tex").write_text("ten years of work")
+        before = contents(tmp_path / "all")
+        with pytest.raises(InputError, match=r"thesis.tex\); nothing was removed"):
+            compare(tmp_path / "all", rounds=1, overwrite=True)
+        assert contents(tmp_path / "all") == before
+
+    def test_an_old_comparison_is_not_resumed_in_place_of_a_new_one(self, tmp_path: Path) -> None:
+        compare(tmp_path / "all", algorithms=["fedavg"], rounds=1)
+        compare(tmp_path / "all", algorithms=[AdaBest()], rounds=1, dataset=stripes())
+        assert not adabest.api.is_comparison(tmp_path / "all")
+
     def test_a_run_of_the_same_settings_is_taken_over(self, tmp_path: Path) -> None:
         break_off(tmp_path / "all" / "fedavg", 30, algorithm="fedavg", checkpoint_every=1)
         done = compare(tmp_path / "all", algorithms=["fedavg"], checkpoint_every=1)

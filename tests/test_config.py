@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny_runs
 import torch
-from tiny_runs import Several, arguments, command, results, stripes, tiny
+from tiny_runs import Several, arguments, command, dropping, results, stripes, tiny
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -309,6 +309,20 @@ class TestMistakesInPython:
             tiny_runs.run(tmp_path / "run", loss=5)
 
 
+class TestDevices:
+    @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
+    def test_none_is_there(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(InputError, match=f"device '{name}': torch finds no CUDA device here; use --device cpu"):
+            tiny_runs.run(tmp_path / "run", device=name)
+
+    def test_too_few_are_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(InputError, match="device 'cuda:2': there are only 2 CUDA devices"):
+            tiny_runs.run(tmp_path / "run", device="cuda:2")
+
+
 @dataclasses.dataclass(frozen=True)
 class Own(FedAvg):
     """An algorithm that can be imported."""
@@ -409,6 +423,7 @@ class TestObjects:
         assert config.model == "python-object:Sequential"
         assert config.loss == "python-object:squares"
         assert (components.dataset, components.model, components.loss) == (stripes(), model, squares)
+        assert resolve(tiny(model=dropping))[0].model == "python-object:dropping"
         assert resolve(tiny(loss=functools.partial(squares)))[0].loss == "python-object:partial"
 
     def test_an_object_must_be_given_again(self) -> None:

@@ -317,7 +317,7 @@ class TestReferenceEngine:
         simulation.step(cohort=np.array([client]))
         with pytest.raises(RuntimeError, match="my loss is broken") as caught:
             simulation.step(cohort=np.array([client]))
-        assert caught.value.__notes__ == [f"in round 2, client {client}, local step 3"]
+        assert caught.value.__notes__ == ["in local step 3", f"in round 2, client {client}"]
 
     def test_our_own_errors_are_left_as_they_are(self) -> None:
         def stop() -> None:
@@ -443,3 +443,11 @@ def test_the_example_network_is_the_plain_one() -> None:
     assert isinstance(task, ClassificationTask)
     assert torch.equal(task.initial_model(), nn.utils.parameters_to_vector(make_network().parameters()).double())
     assert prepare(make_network(0.5), torch.zeros(2, 1, 6, 6)) is not None
+
+
+def test_a_loss_without_a_gradient_is_refused_at_once() -> None:
+    def wrong_ones(scores: Tensor, y: Tensor) -> Tensor:
+        return (scores.argmax(dim=1) != y).float().mean()
+
+    with pytest.raises(InputError, match="the loss should be a function"):
+        make_task(loss=wrong_ones)

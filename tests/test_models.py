@@ -228,9 +228,9 @@ def dropped(layer: nn.Module, key: tuple[int, int, int, int], shape: tuple[int, 
 
 class TestDropout:
     def test_every_part_of_the_key_gives_another_mask(self) -> None:
-        layer = KeyedDropout(0.5, layer=0, whole_channels=None)
+        layer = KeyedDropout(0.5, layer=0)
         keys = [(0, 1, 2, 3), (9, 1, 2, 3), (0, 9, 2, 3), (0, 1, 9, 3), (0, 1, 2, 9), (0, 2, 1, 3)]
-        masks = [dropped(layer, key) for key in keys] + [dropped(KeyedDropout(0.5, 1, None), keys[0])]
+        masks = [dropped(layer, key) for key in keys] + [dropped(KeyedDropout(0.5, 1), keys[0])]
         for i, mask in enumerate(masks):
             for other in masks[:i]:
                 # Two independent masks agree in half of their 2,000 places.
@@ -238,7 +238,7 @@ class TestDropout:
         assert torch.equal(dropped(layer, keys[0]), masks[0])
 
     def test_torchs_generator_has_no_part_in_it(self) -> None:
-        layer = KeyedDropout(0.5, 0, None)
+        layer = KeyedDropout(0.5, 0)
         torch.manual_seed(0)
         mask, state = dropped(layer, (0, 1, 2, 3)), torch.get_rng_state()
         torch.manual_seed(1)
@@ -248,7 +248,7 @@ class TestDropout:
 
     @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
     def test_rate_and_scale(self, probability: float) -> None:
-        mask = dropped(KeyedDropout(probability, 0, None), (0, 1, 2, 3), (100, 200))
+        mask = dropped(KeyedDropout(probability, 0), (0, 1, 2, 3), (100, 200))
         zeros = float((mask == 0).double().mean())
         assert abs(zeros - probability) < 5 * (probability * (1 - probability) / 20_000) ** 0.5
         kept = mask[mask != 0]
@@ -257,13 +257,13 @@ class TestDropout:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_ends_and_evaluation(self, dtype: torch.dtype) -> None:
         x = torch.ones(5, 5, dtype=dtype, requires_grad=True)
-        assert torch.equal(KeyedDropout(0.0, 0, None)(x), x)
-        gone = KeyedDropout(1.0, 0, None)(x)
+        assert torch.equal(KeyedDropout(0.0, 0)(x), x)
+        gone = KeyedDropout(1.0, 0)(x)
         assert torch.equal(gone, torch.zeros_like(x))
         gone.sum().backward()
         assert torch.equal(x.grad, torch.zeros_like(x))  # type: ignore[arg-type]
-        assert torch.equal(KeyedDropout(0.7, 0, None).eval()(x), x)
-        assert KeyedDropout(0.7, 0, None)(x).dtype == dtype
+        assert torch.equal(KeyedDropout(0.7, 0).eval()(x), x)
+        assert KeyedDropout(0.7, 0)(x).dtype == dtype
 
     @pytest.mark.parametrize(
         ("layer", "shape"),

@@ -200,3 +200,21 @@ def test_options_are_checked_by_name_and_type() -> None:
         check_options("it", {"width": 3}, {})
     with pytest.raises(InputError, match="rate should be a number"):
         check_options("it", {"rate": "fast"}, options)
+
+
+def test_annotations_of_ones_own() -> None:
+    assert convert("n", "3", int | float) == 3
+    assert convert("n", "0.5", int | float) == 0.5
+    assert convert("n", "2", Literal[1, 2]) == 2
+    assert convert("n", "3x4", tuple[int, int]) == (3, 4)
+    with pytest.raises(InputError, match="n should have 2 values, not 3"):
+        convert("n", [1, 2, 3], tuple[int, int])
+
+
+def test_an_entry_point_that_fails_is_named(folder: Path) -> None:
+    info = folder / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{REGISTRY.group}]\nbroken = no_such_module:thing\n")
+    with pytest.raises(InputError, match="'broken' of the entry point no_such_module:thing: No module named"):
+        REGISTRY.find("broken")

@@ -91,6 +91,12 @@ class TestBitForBit:
         resume(tmp_path / "pieces", **objects)
         assert results(tmp_path / "pieces") == results(straight.folder)
 
+    def test_with_a_function_that_makes_the_model(self, tmp_path: Path) -> None:
+        straight = run(tmp_path / "straight", model="tiny_runs:dropping")
+        break_off(tmp_path / "pieces", 30, Interrupted, model=tiny_runs.dropping)
+        resume(tmp_path / "pieces", model=tiny_runs.dropping)
+        assert results(tmp_path / "pieces") == results(straight.folder)
+
 
 class TestWhatCannotBeContinued:
     def test_no_run(self, tmp_path: Path) -> None:

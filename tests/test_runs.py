@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import load_file
 from tiny_runs import (
@@ -267,6 +268,14 @@ class TestLock:
         assert writer.is_being_written()
         writer.release()
         assert not writer.is_being_written()
+
+    def test_looking_where_one_may_not_write(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*given: Any, **options: Any) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        break_off(tmp_path / "run", 30)
+        monkeypatch.setattr(FileLock, "acquire", refuse)
+        assert adabest.load(tmp_path / "run").status == "killed"
 
     def test_it_is_released_whatever_happens(self, tmp_path: Path) -> None:
         for error in (Killed, Interrupted):

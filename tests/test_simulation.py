@@ -29,7 +29,7 @@ from adabest.algorithms.base import ClientContext, Work
 from adabest.data.augmentation import flip_crop
 from adabest.engine import ClassificationTask, LocalTraining, Metrics, Scores, Simulation
 from adabest.engine.task import Heartbeat, no_heartbeat
-from adabest.errors import Diverged, Interrupted
+from adabest.errors import Diverged, InputError, Interrupted
 
 TRAINING = LocalTraining(weight_decay=1e-3)
 FLOAT64: Any = {"dtype": torch.float64}
@@ -495,3 +495,11 @@ class TestRules:
         half.step()
         if isinstance(make(), AdaBest):
             torch.testing.assert_close(half.state.h, 0.8 * (before.aggregate - half.state.aggregate))
+
+
+@pytest.mark.parametrize("cohort", [[], [10**6], "validation"])
+def test_a_cohort_that_is_none_is_refused(cohort: list[int] | str) -> None:
+    task = make_task()
+    chosen = task.partition.validation[:1].tolist() if cohort == "validation" else cohort
+    with pytest.raises(InputError, match="one or more of the training clients"):
+        make_simulation(FedAvg(), task).step(cohort=np.array(chosen, dtype=np.int64))

@@ -81,7 +81,7 @@ def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
     state: Any = np.zeros(1, dtype=np.int64)
     for word in (seed, int(purpose), *words):
         if isinstance(word, torch.Tensor) and isinstance(state, np.ndarray):
-            state = int(state[0]) if state.size == 1 else torch.from_numpy(state).to(word.device)
+            state = int(state[0]) if state.shape == (1,) else torch.from_numpy(state).to(word.device)
         number = _signed(word) if isinstance(word, int) else word
         state = _mix((state ^ number) + _signed(_GAMMA))
     return state

@@ -5,6 +5,7 @@ here. A name is looked up among the built-in ones, then among the entry points o
 the form ``module:attribute`` is imported. A *specification* is a name with options: ``adabest,beta=0.9``.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -53,7 +54,10 @@ class Registry(Generic[T]):
         if name in self.builtin:
             return self.builtin[name]
         for point in metadata.entry_points(group=self.group, name=name):
-            loaded: T = point.load()
+            try:
+                loaded: T = point.load()
+            except (ImportError, AttributeError) as error:
+                raise InputError(f"{self.kind} {name!r} of the entry point {point.value}: {error}") from error
             return loaded
         if ":" in name:
             found: T = self._import(name)
@@ -160,17 +164,24 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        (inner,) = (a for a in arguments if a is not type(None))
-        return convert(name, value, inner)
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        for kind in kinds[:-1]:
+            with contextlib.suppress(InputError):
+                return convert(name, value, kind)
+        return convert(name, value, kinds[-1])
     if origin is Literal:
-        if value in arguments:
-            return value
+        for choice in arguments:
+            if value == choice or value == str(choice):
+                return choice
         raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, arguments))}")
     if origin is tuple:
         if not isinstance(value, str | list | tuple):
             raise InputError(f"{name} should be a list, or values with x between them, not {value!r}")
         items = [part for part in value.split("x") if part] if isinstance(value, str) else value
-        return tuple(convert(name, item, arguments[0]) for item in items)
+        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
+        if len(items) != len(kinds):
+            raise InputError(f"{name} should have {len(kinds)} values, not {len(items)}")
+        return tuple(convert(name, item, kind) for item, kind in zip(items, kinds, strict=True))
     converted = _convert_plain(value, annotation)
     if converted is None:
         wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(annotation, "valid")

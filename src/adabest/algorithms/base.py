@@ -199,7 +199,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def downlink(self, server: Any, cloud: Tensor, context: ServerContext) -> Any:
-        """The named vectors and numbers that every client of the cohort receives."""
+        """The named vectors and numbers that every client of the cohort receives; ``cloud``, θ, is one of them."""
 
     @abstractmethod
     def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:

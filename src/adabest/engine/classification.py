@@ -183,11 +183,10 @@ class ClassificationTask:
         """Finds out before any long work whether the loss fits the model."""
         x, y = self._normalise(self._x_train[:2]), self._y_train[:2]
         try:
-            with torch.no_grad():
-                value = self._loss(self.model.module(x), y)
+            value = self._loss(self.model.module(x), y)
         except Exception as error:
             raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
-        if not (isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point()):
+        if not (isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad):
             raise InputError(
                 "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
             )

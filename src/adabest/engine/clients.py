@@ -40,6 +40,8 @@ class ClientStore:
                     self._fields[name] = value.new_zeros((0, *value.shape))
                 self._grow(name, row + 1)
                 self._fields[name][row] = value
+        for name in self._fields:
+            self._grow(name, len(self))
 
     def _grow(self, name: str, rows: int) -> None:
         """Makes room for so many rows, twice as many as there were at least, so that growing stays cheap."""

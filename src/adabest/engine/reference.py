@@ -61,7 +61,16 @@ class ReferenceEngine:
         Raises:
             Diverged: If a training loss isn't finite.
         """
-        return [self._one_client(work, client, state, message, server_context) for client, state in clients.items()]
+        outcomes = []
+        for client, state in clients.items():
+            try:
+                outcomes.append(self._one_client(work, client, state, message, server_context))
+            except AdabestError:
+                raise
+            except Exception as error:
+                error.add_note(f"in round {server_context.round}, client {client}")
+                raise
+        return outcomes
 
     def _one_client(self, work: Work, client: int, state: Any, message: Any, server: ServerContext) -> Outcome:
         context = self._context(client, message, server)
@@ -110,7 +119,7 @@ class ReferenceEngine:
             except AdabestError:
                 raise
             except Exception as error:
-                error.add_note(f"in round {context.round}, client {client}, local step {step}")
+                error.add_note(f"in local step {step}")
                 raise
             losses.append(local_pass.loss)
             accuracies.append(local_pass.accuracy)

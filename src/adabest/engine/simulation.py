@@ -84,8 +84,8 @@ class Simulation:
         self._training = training or LocalTraining()
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
-        self._engine = ReferenceEngine(algorithm, task, self._training, heartbeat)
         self._initial = task.initial_model()
+        self._engine = ReferenceEngine(algorithm, task, self._training, heartbeat)
         samples = [task.samples(client) for client in self._clients.tolist()]
         self._population = Population(len(samples), float(np.mean(samples)))
         self._everyone = float(np.sum(samples)) if algorithm.scored_weight == "samples" else float(len(samples))
@@ -127,8 +127,11 @@ class Simulation:
 
         Raises:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
+            InputError: If the given cohort is empty or has others than training clients.
         """
         chosen = self.cohort(self.state.round + 1) if cohort is None else np.sort(cohort)
+        if len(chosen) == 0 or not np.isin(chosen, self._clients).all():
+            raise InputError(f"the cohort {chosen.tolist()} should be one or more of the training clients")
         after, outcomes = self._round(chosen.tolist())
         records = self._records(after, outcomes)
         after = replace(after, scored=self._scored(records))

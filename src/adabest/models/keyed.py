@@ -9,6 +9,7 @@ from adabest import random
 from adabest.errors import InputError
 from adabest.random import Purpose
 
+# At position d: the dropout of whole channels that have d dimensions, single entries having none.
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
@@ -19,11 +20,11 @@ class KeyedDropout(nn.Module):
         key: The words that name the current draws, set by the engine before each forward pass.
     """
 
-    def __init__(self, probability: float, layer: int, whole_channels: int | None) -> None:
+    def __init__(self, probability: float, layer: int, channel_dimensions: int = 0) -> None:
         super().__init__()
         self.probability = probability
         self.layer = layer
-        self.whole_channels = whole_channels
+        self.channel_dimensions = channel_dimensions
         self.name_draws(0, 0, 0, 0)
 
     def name_draws(self, *key: int) -> None:
@@ -37,7 +38,7 @@ class KeyedDropout(nn.Module):
             return x
         if self.probability == 1:
             return x * 0.0
-        drawn = x.shape if self.whole_channels is None else x.shape[: x.ndim - self.whole_channels]
+        drawn = x.shape[: x.ndim - self.channel_dimensions]
         places = torch.arange(drawn.numel(), device=x.device)
         seed, *words = self.key
         keys = random.bits(seed, Purpose.DROPOUT, *words, self.layer, self._uses, places)
@@ -69,8 +70,8 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
     keyed: dict[nn.Module, KeyedDropout] = {}
     for name, layer in layers.items():
         if isinstance(layer, _DROPOUTS):
-            channels = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}.get(type(layer))
-            keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), channels))
+            spatial = next(dimensions for dimensions, kind in enumerate(_DROPOUTS) if isinstance(layer, kind))
+            keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), spatial))
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
     _refuse_state(module, example, classes)
