@@ -239,7 +239,7 @@ class TestConfigurationFile:
         path = tmp_path / "settings.toml"
         path.write_text("beta = 0.9\n")
         assert command("run", path, "--algorithm", "fedavg") == 2
-        assert "unknown setting 'beta' in the configuration file" in printed.err()
+        assert "unknown setting 'beta'" in printed.err()
 
     @pytest.mark.parametrize("value", ["5", '"fedavg"', "[5]"])
     def test_algorithms_that_are_no_list_of_names(self, value: str, tmp_path: Path, printed: Printed) -> None:

@@ -115,7 +115,7 @@ def compare(
         **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
     """
     merged = _merge(config, settings, algorithms=algorithms, target=target, out=out, overwrite=overwrite)
-    chosen = merged.pop("algorithms", None) or list(DEFAULT_ALGORITHMS)
+    chosen = merged.pop("algorithms", DEFAULT_ALGORITHMS)
     goal, place, replace = merged.pop("target", None), merged.pop("out", None), merged.pop("overwrite", False)
     if goal is not None and not (isinstance(goal, int | float) and 0 < goal <= 1):
         raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
@@ -170,7 +170,7 @@ def _merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any
     """The file's settings, overridden by those given in Python; what wasn't given doesn't count."""
     from_file = runs.read_toml(Path(config)) if config is not None else {}
     given = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    return {**from_file, **settings, **given}
+    return runs.merge(from_file, {**settings, **given})
 
 
 def _slug(name: str) -> str:

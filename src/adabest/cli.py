@@ -5,6 +5,7 @@ built when the algorithm is known; a configuration file's values become the defa
 """
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from adabest.algorithms import ALGORITHMS
 from adabest.errors import AdabestError, InputError, Interrupted, nearest
 from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
 from adabest.registry import Option, convert, split_specification
-from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, read_toml
+from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
@@ -185,13 +186,11 @@ Field = tuple[str, Any, Any]
 
 def _run_fields(given: Sequence[str]) -> list[Field]:
     from_file = _from_file(given)
-    name, own_values = split_specification(
-        _value_of("--algorithm", given) or str(from_file.get("algorithm", Config.algorithm))
-    )
+    specification = _value_of("--algorithm", given)
+    merged = merge(from_file, {} if specification is None else {"algorithm": specification})
+    name = str(merged.get("algorithm", Config.algorithm))
     own = algorithm_options(name)
-    known = {**CONFIG_OPTIONS, **own, **_DESTINATION}
-    defaults = _check_file(from_file, known)
-    defaults |= {key: convert(key, value, own[key].type) for key, value in own_values.items() if key in own}
+    defaults = _check_file(merged, {**CONFIG_OPTIONS, **own, **_DESTINATION})
     help_texts = _help_texts(Config) | _help_texts(ALGORITHMS.find(name))
     return [_config_field(), *_fields({**CONFIG_OPTIONS, **own}, help_texts, defaults), *_destination_fields(defaults)]
 
@@ -204,7 +203,10 @@ def _compare_fields(given: Sequence[str]) -> list[Field]:
     help_texts = _help_texts(Config)
     for specification in algorithms:
         name, _ = split_specification(specification)
-        own |= {key: Option(option.type | None, None) for key, option in algorithm_options(name).items()}
+        for key, option in algorithm_options(name).items():
+            # A switch can't be left open, so it shows its default, unless the algorithms have different ones.
+            switch = option.type is bool and own.get(key, option) == option
+            own[key] = option if switch else Option(option.type | None, None)
         help_texts = _help_texts(ALGORITHMS.find(name)) | help_texts
     shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
     special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), "target": Option(float | None, None)}
@@ -256,8 +258,8 @@ def _fields(options: Mapping[str, Option], help_texts: Mapping[str, str], defaul
 
 def _metavar(annotation: Any) -> str | None:
     """How the value of an option that may be left open is shown: its type, without the None."""
-    (inner,) = (kind for kind in get_args(annotation) if kind is not type(None))
-    return inner.__name__.upper() if isinstance(inner, type) else None
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return kinds[0].__name__.upper() if len(kinds) == 1 and isinstance(kinds[0], type) else None
 
 
 def _command(action: Callable[[Any], int], description: str, fields: Iterable[Field]) -> Callable[..., Any]:
@@ -298,7 +300,11 @@ def _from_file(given: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: If the file can't be read, or stands elsewhere, where its settings would come too late to count.
     """
-    late = [argument for argument in given[2:] if argument.endswith(".toml")]
+    late = [
+        argument
+        for before, argument in itertools.pairwise(given[1:])
+        if argument.endswith(".toml") and not (before.startswith("--") and "=" not in before) and "=" not in argument
+    ]
     if late:
         raise InputError(f"the configuration file {late[0]} must come first: adabest {given[0]} {late[0]} ...")
     if len(given) < 2 or given[1].startswith("-"):
@@ -309,7 +315,7 @@ def _from_file(given: Sequence[str]) -> dict[str, Any]:
 def _check_file(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
     for name in settings:
         if name not in known:
-            raise InputError(f"unknown setting {name!r} in the configuration file; {nearest(name, known)}")
+            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
     return {name: convert(name, value, known[name].type) for name, value in settings.items()}
 
 

@@ -96,7 +96,9 @@ class AdaBest(Algorithm):
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
         h = self.beta * (server.aggregate - aggregate)
-        samples_seen = server.samples_seen + replies.count * replies.mean("samples").to(torch.float64)
+        # Rounded, because the mean of counts is one of floats, and their sum is a count again.
+        samples = (replies.count * replies.mean("samples").to(torch.float64)).round()
+        samples_seen = server.samples_seen + samples
         replies_seen = server.replies_seen + replies.count
         return Update(self.Server(aggregate, samples_seen, replies_seen), aggregate, cloud=aggregate - h, h=h)
 

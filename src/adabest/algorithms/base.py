@@ -44,6 +44,7 @@ last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDAN
 
 import enum
 import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -218,14 +219,14 @@ class Algorithm(ABC):
         return None
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Refuses a hyper-parameter that isn't one of its values.
 
     Raises:
         InputError: With the values that would be right.
     """
     if value not in choices:
-        raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), choices)}")
+        raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, choices))}")
 
 
 def check_range(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
@@ -234,6 +235,7 @@ def check_range(name: str, value: float, low: float = 0.0, high: float = math.in
     Raises:
         InputError: With the range that would be right.
     """
-    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and low <= value <= high):
         right = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
         raise InputError(f"{name} = {value!r} is out of range: it must be a finite number {right}")

@@ -13,6 +13,7 @@ from adabest.algorithms.base import (
     Replies,
     ServerContext,
     Update,
+    check_choice,
     check_range,
 )
 
@@ -41,6 +42,7 @@ class FedDyn(Algorithm):
 
     def __post_init__(self) -> None:
         check_range("mu", self.mu)
+        check_choice("clip_proximal", self.clip_proximal, (True, False))
 
     class Server(NamedTuple):
         """h."""
@@ -70,7 +72,7 @@ class FedDyn(Algorithm):
         return self.Client(h=torch.zeros_like(cloud))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
-        return self.Message(cloud, cloud.new_tensor([context.population.mean_samples]))
+        return self.Message(cloud, torch.full_like(cloud[..., :1], context.population.mean_samples))
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         mu_i = self._mu_i(message, context)

@@ -64,7 +64,7 @@ class Scaffold(Algorithm):
         return self.Client(h=torch.zeros_like(cloud))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
-        return self.Message(cloud, server.h, cloud.new_tensor([context.population.mean_samples]))
+        return self.Message(cloud, server.h, torch.full_like(cloud[..., :1], context.population.mean_samples))
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         w_i = context.samples / message.mean_samples

@@ -9,7 +9,7 @@ from adabest.algorithms import Algorithm
 from adabest.errors import InputError, nearest
 from adabest.registry import split_specification
 from adabest.runs import Config, Run, discard, load, read_toml, resolve, resume, start, to_toml
-from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options
+from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options, is_plain
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
@@ -108,8 +108,7 @@ def compare(planned: Plan, folder: Path, *, overwrite: bool = False, show: bool 
         Interrupted: If a signal asked to stop.
     """
     if overwrite:
-        for label in planned:
-            discard(folder / label)
+        discard([folder / label for label in planned])
     with StopRequests() as requests:
         for number, (label, (config, components)) in enumerate(planned.items(), start=1):
             requests.heartbeat()
@@ -123,12 +122,12 @@ def compare(planned: Plan, folder: Path, *, overwrite: bool = False, show: bool 
 
 def remember(folder: Path, algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> None:
     """Writes down what is compared, so that it can be resumed; with Python objects among it that isn't possible."""
-    plain = (str, int, float, bool, type(None))
-    nameable = all(isinstance(value, plain) for value in (*algorithms, *settings.values()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if nameable:
+        if all(value is None or is_plain(value) for value in (*algorithms, *settings.values())):
             write_text(folder / COMPARISON, to_toml({"algorithms": list(algorithms), **settings}))
+        else:
+            (folder / COMPARISON).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
 

@@ -1,7 +1,7 @@
 """Runs: what survives. Configuration, metrics, checkpoints, resuming, and reading it all back."""
 
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
-from adabest.runs.config import Components, Config, read_toml, resolve, to_toml
+from adabest.runs.config import Components, Config, merge, read_toml, resolve, to_toml
 from adabest.runs.execute import discard, resume, start
 from adabest.runs.results import Run, find_runs, load
 
@@ -14,6 +14,7 @@ __all__ = [
     "discard",
     "find_runs",
     "load",
+    "merge",
     "partition_statistics",
     "read_toml",
     "resolve",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import tomli_w
 from torch import nn
 
@@ -223,7 +224,7 @@ def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tupl
 def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: Mapping[str, Any]) -> Config:
     """Fills in what was left to defaults, and gives objects a name."""
     defaults = dataset.defaults
-    values: dict[str, Any] = dataclasses.asdict(algorithm) if dataclasses.is_dataclass(algorithm) else {}
+    values = _hyperparameters(algorithm)
     held_out = config.validation_clients
     return dataclasses.replace(
         config,
@@ -236,13 +237,20 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
         weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
         augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
         partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
-        hyperparameters={name: value for name, value in values.items() if _is_plain(value)},
+        hyperparameters={name: value for name, value in values.items() if is_plain(value)},
     )
 
 
-def _is_plain(value: Any) -> bool:
+def _hyperparameters(algorithm: Algorithm) -> dict[str, Any]:
+    values: dict[str, Any] = dataclasses.asdict(algorithm) if dataclasses.is_dataclass(algorithm) else {}
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
+def is_plain(value: Any) -> bool:
     """Whether a value survives a TOML file."""
-    return isinstance(value, bool | int | float | str) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+    return isinstance(value, bool | int | float | str) or (
+        isinstance(value, list | tuple) and all(map(is_plain, value))
+    )
 
 
 def _is_object(settings: Mapping[str, Any], key: str) -> bool:
@@ -250,20 +258,17 @@ def _is_object(settings: Mapping[str, Any], key: str) -> bool:
 
 
 def _name_of_algorithm(algorithm: Algorithm) -> str:
-    for name, kind in ALGORITHMS.builtin.items():
-        if type(algorithm) is kind:
-            return name
     kind = type(algorithm)
     path = f"{kind.__module__}:{kind.__qualname__}"
     if kind.__module__ == "__main__" or "<locals>" in path or not _can_be_rebuilt(algorithm):
         return _OBJECT + kind.__name__
-    return path
+    return next((name for name, builtin in ALGORITHMS.builtin.items() if kind is builtin), path)
 
 
 def _can_be_rebuilt(algorithm: Algorithm) -> bool:
     """Whether an algorithm is nothing but its hyper-parameters, all of which can be written to a file."""
-    fields: set[str] = {f.name for f in dataclasses.fields(algorithm)} if dataclasses.is_dataclass(algorithm) else set()
-    return fields == vars(algorithm).keys() and all(map(_is_plain, vars(algorithm).values()))
+    values = _hyperparameters(algorithm)
+    return values.keys() == vars(algorithm).keys() and all(map(is_plain, values.values()))
 
 
 def _name_of(thing: Any) -> str:
@@ -286,6 +291,30 @@ def _check_ranges(config: Config) -> None:
         if value is not None and value < low:
             raise InputError(f"{name} = {value}: it must be at least {low}")
     AUGMENTATIONS.find(str(config.augmentation))
+
+
+def merge(file: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run from a file and from a call, each of which may have an algorithm with options in its name.
+
+    The call wins over the file. Within the file the algorithm's options win over other settings; within the call it is
+    the other way round, so that an option of its own always counts.
+    """
+    file_name, file_options = _split_algorithm(file)
+    call_name, call_options = _split_algorithm(call)
+    algorithm = file_name if call_name is None else call_name
+    merged = dict(file)
+    if algorithm == file_name:
+        merged |= file_options
+    merged |= {**call_options, **call}
+    if algorithm is not None:
+        merged["algorithm"] = algorithm
+    return merged
+
+
+def _split_algorithm(settings: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """The algorithm's name, or the object or None in its place, and the options behind the name."""
+    algorithm = settings.get("algorithm")
+    return split_specification(algorithm) if isinstance(algorithm, str) else (algorithm, {})
 
 
 def read_toml(path: Path) -> dict[str, Any]:

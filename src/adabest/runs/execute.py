@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,19 +91,20 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
             folder.release()
 
 
-def discard(path: Path) -> None:
-    """Removes a run, if there is one.
+def discard(paths: Iterable[Path]) -> None:
+    """Removes the runs that lie in folders, where there are any.
 
     Raises:
-        InputError: If a process is working on it, or the folder holds anything else; nothing was removed.
+        InputError: If a process is working on one, or a folder holds anything else; nothing was removed.
     """
-    folder = RunFolder(path)
-    if path.exists():
-        folder.acquire()
-        try:
+    folders = [RunFolder(path) for path in paths if path.exists()]
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            folder.acquire()
+            stack.callback(folder.release)
+            folder.refuse_foreign()
+        for folder in folders:
             folder.clear()
-        finally:
-            folder.release()
 
 
 @contextlib.contextmanager

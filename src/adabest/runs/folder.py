@@ -53,8 +53,8 @@ class RunFolder:
         return self.path / name
 
     def holds_run(self) -> bool:
-        """Whether a run was ever begun here."""
-        return (self / CONFIG).is_file()
+        """Whether a run was ever begun here. A configuration alone may be anybody's."""
+        return (self / CONFIG).is_file() and ((self / STATUS).is_file() or (self / _LOCK).is_file())
 
     def status(self) -> dict[str, Any]:
         """How the run stands: ``status``, ``round`` and, if it diverged, ``reason``.
@@ -101,8 +101,8 @@ class RunFolder:
         """Lets others write."""
         self._lock.release()
 
-    def clear(self) -> None:
-        """Removes the run, and nothing that isn't ours.
+    def refuse_foreign(self) -> None:
+        """Makes sure that what can be removed is ours.
 
         Raises:
             InputError: If the folder holds anything else.
@@ -112,6 +112,14 @@ class RunFolder:
             raise InputError(
                 f"{self.path} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed"
             )
+
+    def clear(self) -> None:
+        """Removes the run.
+
+        Raises:
+            InputError: If the folder holds anything else; then nothing was removed.
+        """
+        self.refuse_foreign()
         (self / CONFIG).unlink(missing_ok=True)  # first: without it the rest is no run, whatever it may claim
         for entry in self.path.iterdir():
             if entry.is_dir():

@@ -110,4 +110,4 @@ def load(path: str | Path) -> Run:
 
 def find_runs(root: str | Path) -> list[Path]:
     """The folders below ``root`` that hold a run, in alphabetical order."""
-    return sorted(path.parent for path in Path(root).rglob(files.CONFIG))
+    return sorted(path.parent for path in Path(root).rglob(files.CONFIG) if RunFolder(path.parent).holds_run())
