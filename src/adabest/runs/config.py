@@ -22,6 +22,7 @@ from adabest.models import Factory
 from adabest.registry import Option, check_options, options_of, split_specification
 
 _OBJECT = "python-object:"
+_COMPONENTS = ("dataset", "algorithm", "model", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,10 @@ class Config:
             if value is not None
         }
 
+    def has_objects(self) -> bool:
+        """Whether it names a Python object that a later process can't find by its name."""
+        return any(str(getattr(self, key)).startswith(_OBJECT) for key in _COMPONENTS)
+
     def digest(self) -> str:
         """A short name of everything that the result depends on."""
         settings = {k: v for k, v in self.flat().items() if k not in ("checkpoint_every", "threads", "device")}
@@ -157,43 +162,50 @@ def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
     Raises:
         InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
     """
-    objects = {key: settings[key] for key in ("dataset", "algorithm", "model", "loss") if _is_object(settings, key)}
-    plain: dict[str, Any] = {name: value for name, value in settings.items() if name not in objects}
-    algorithm = objects.get("algorithm")
-    if algorithm is None:
-        plain["algorithm"], options = split_specification(str(plain.get("algorithm", Config.algorithm)))
-        _refuse_placeholder("algorithm", plain["algorithm"])
-        own = algorithm_options(plain["algorithm"])
-        plain = {**options, **plain}
+    objects = {key: settings[key] for key in _COMPONENTS if _is_object(settings, key)}
+    plain = {name: value for name, value in settings.items() if name not in objects}
+    if "algorithm" in objects:
+        algorithm = _check_algorithm(objects["algorithm"])
+        checked = _check_settings(plain, CONFIG_OPTIONS)
     else:
-        if not isinstance(algorithm, Algorithm):
-            raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
-        _refuse_clash(type(algorithm).__name__, vars(algorithm))
-        own = {}
-    known = CONFIG_OPTIONS | own
-    for name in plain:
-        if name not in known:
-            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
-    checked = check_options("a run", plain, known)
-    if algorithm is None:
-        hyperparameters = {name: checked.pop(name) for name in list(checked) if name in own}
-        missing = [name for name, o in own.items() if o.default is dataclasses.MISSING and name not in hyperparameters]
-        if missing:
-            raise InputError(f"algorithm {checked['algorithm']!r} needs a value for {', '.join(missing)}")
-        algorithm = ALGORITHMS.find(checked["algorithm"])(**hyperparameters)
+        algorithm, checked = _make_algorithm(plain)
     config = Config(**checked)
-    dataset = (
-        objects["dataset"] if "dataset" in objects else load_dataset(_refuse_placeholder("dataset", config.dataset))
-    )
+    dataset = objects.get("dataset") or load_dataset(_refuse_placeholder("dataset", config.dataset))
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
     model = objects.get("model", _refuse_placeholder("model", config.model or dataset.defaults.model))
     if not (isinstance(model, str | nn.Module) or callable(model)):
         raise InputError(f"model should be a name, an nn.Module or a function, not a {type(model).__name__}")
-    loss = objects["loss"] if "loss" in objects else LOSSES.find(_refuse_placeholder("loss", config.loss))
+    loss = objects.get("loss") or LOSSES.find(_refuse_placeholder("loss", config.loss))
     config = _complete(config, dataset, algorithm, objects)
     _check_ranges(config)
     return config, Components(dataset, algorithm, model, loss)
+
+
+def _make_algorithm(settings: Mapping[str, Any]) -> tuple[Algorithm, dict[str, Any]]:
+    """The algorithm that settings name, with its hyper-parameters, and the other settings in their right types."""
+    name, options = split_specification(str(settings.get("algorithm", Config.algorithm)))
+    own = algorithm_options(_refuse_placeholder("algorithm", name))
+    checked = _check_settings({**options, **settings, "algorithm": name}, CONFIG_OPTIONS | own)
+    hyperparameters = {key: checked.pop(key) for key in list(checked) if key in own}
+    missing = [key for key, o in own.items() if o.default is dataclasses.MISSING and key not in hyperparameters]
+    if missing:
+        raise InputError(f"algorithm {name!r} needs a value for {', '.join(missing)}")
+    return ALGORITHMS.find(name)(**hyperparameters), checked
+
+
+def _check_algorithm(algorithm: Any) -> Algorithm:
+    if not isinstance(algorithm, Algorithm):
+        raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
+    _refuse_clash(type(algorithm).__name__, vars(algorithm))
+    return algorithm
+
+
+def _check_settings(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    for name in settings:
+        if name not in known:
+            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
+    return check_options("a run", settings, known)
 
 
 def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[Config, Components]:

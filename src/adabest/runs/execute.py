@@ -165,6 +165,7 @@ def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
     last_round = federation.simulation.state.round
     for name in (files.METRICS, files.TIMINGS):
         folder.cut(name, last_round)
+    folder.write_json(files.STATUS, {"status": "running", "round": last_round})
     folder.log(f"resumes after round {last_round}")
     return last_round
 
@@ -195,7 +196,10 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
         if done > pace.saved_round:
             pace.save(folder, federation)
         folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
-        how = f"interrupted after round {done}; resume with: adabest resume {shlex.quote(str(folder.path))}"
+        command = f"adabest resume {shlex.quote(str(folder.path))}"
+        if config.has_objects():
+            command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
+        how = f"interrupted after round {done}; resume with: {command}"
         folder.log(how)
         raise Interrupted(how) from None
     except Diverged as error:
