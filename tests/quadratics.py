@@ -199,3 +199,16 @@ def serve(
         server, cloud = update.server, update.cloud
         updates.append(update)
     return updates
+
+
+def norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector))
+
+
+def assert_close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+    """Equal up to rounding in float64, relative to the largest entry."""
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * max(1.0, float(expected.abs().max())))
+
+
+def vector(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
