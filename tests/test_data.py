@@ -88,7 +88,10 @@ class TestArrays:
         as_tensors: dict[str, Any] = {key: torch.from_numpy(value) for key, value in arrays().items()}
         converted = arrays(x_train=arrays()["x_train"].astype(np.float64), y_train=arrays()["y_train"].astype(np.uint8))
         assert from_arrays(**as_tensors).fingerprint() == from_arrays(**arrays()).fingerprint()
-        assert from_arrays(**converted).fingerprint() == from_arrays(**arrays()).fingerprint()
+        precise = from_arrays(**converted)
+        assert precise.x_train.dtype == precise.x_test.dtype == torch.float64, "what was precise stays precise"
+        assert torch.equal(precise.x_train.float(), from_arrays(**arrays()).x_train)
+        assert torch.equal(precise.y_train, from_arrays(**arrays()).y_train)
 
     def test_bytes_are_standardised_by_all_training_pixels(self) -> None:
         x = np.array([[0, 10], [20, 30]], dtype=np.uint8)

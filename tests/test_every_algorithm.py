@@ -126,7 +126,8 @@ def record(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> R
         object.__setattr__(recorded, function, _recorder(function, getattr(algorithm, function), calls))
     task = random_quadratics(seed, CLIENTS, dim=DIM, unbalanced=True, dtype=dtype)
     simulation = simulate(recorded, task, decay=0.9)
-    run_cohorts(simulation, COHORTS)
+    for cohort in COHORTS:
+        simulation.step(cohort=np.array(cohort), evaluate=True)
     return Recording(algorithm, simulation, calls)
 
 

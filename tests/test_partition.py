@@ -128,7 +128,7 @@ class TestEveryPartitioner:
 class TestSizes:
     def test_lognormal_sizes_are_rounded_down_and_the_rest_goes_to_the_first(self) -> None:
         partition = cut_digits(unbalance=0.3, seed=5)
-        weights = random.numpy_generator(5, Purpose.PARTITION, 10).lognormal(0.0, 0.3, size=11)
+        weights = random.numpy_generator(5, Purpose.PARTITION, rooms.SIZES).lognormal(0.0, 0.3, size=11)
         shares = 500 * weights / weights.sum()
         sizes = np.floor(shares).astype(int)
         rest = 500 - sizes.sum()

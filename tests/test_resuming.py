@@ -135,7 +135,7 @@ class TestWhatCannotBeContinued:
 
     def refused(self, folder: Path, what: str) -> None:
         before = contents(folder)
-        with pytest.raises(InputError, match=f"can't be resumed: its {what} isn't the one it began with"):
+        with pytest.raises(InputError, match=f"the {what} isn't the one that this run began with"):
             resume(folder)
         assert contents(folder) == before
 

@@ -198,6 +198,8 @@ class TestScoredModel:
             simulation.step()
         seen = {int(client) for t in (1, 2, 3) for client in simulation.cohort(t)}
         assert len(seen) < len(simulation._clients)
+        allocated = max(len(field) for field in simulation.state.clients._fields.values())
+        assert allocated <= 2 * len(seen), "what is allocated, not only what is used"
         tensors = simulation.snapshot().tensors
         assert set(tensors["clients.ids"].tolist()) == seen
         rows = {name: len(tensor) for name, tensor in tensors.items() if name.startswith("clients.")}

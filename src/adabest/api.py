@@ -3,18 +3,22 @@
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from adabest import experiments, report, runs
 from adabest.algorithms import Algorithm
+from adabest.data import Dataset
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS
 from adabest.report import Table
 from adabest.runs import Run
+from adabest.runs.folder import RunFolder
+from adabest.runs.interruption import resume_command
 
 _ROOT = Path("runs")
 
@@ -110,7 +114,7 @@ def compare(
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
         target: The accuracy whose first round the table tells. By default one that all reach.
         out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether runs with other settings that lie there may be replaced.
+        overwrite: Whether to make all runs anew, whatever lies there.
         show: Whether to show progress.
         **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
     """
@@ -121,16 +125,17 @@ def compare(
         raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
     folder = Path(place) if place else _ROOT / f"compare-{_digest(chosen, merged)}"
     planned = experiments.plan(chosen, merged)
-    if not replace:
-        experiments.check_places(planned, folder)
-    experiments.remember(folder, chosen, {**merged, "target": goal})
+    lock = RunFolder(folder)
+    lock.acquire()
     try:
-        comparison = experiments.compare(planned, folder, overwrite=replace, show=show)
+        experiments.make_room(planned, folder, overwrite=replace)
+        experiments.remember(folder, chosen, {**merged, "target": goal})
+        return _report(experiments.compare(planned, folder, show=show), goal)
     except Interrupted:
-        command = f"adabest resume {shlex.quote(str(folder))}"
-        how = command if is_comparison(folder) else "the same call of adabest.compare"
+        how = resume_command(folder) if is_comparison(folder) else "the same call of adabest.compare"
         raise Interrupted(f"interrupted; resume with: {how}") from None
-    return _report(comparison, goal)
+    finally:
+        lock.release()
 
 
 def is_comparison(folder: str | Path) -> bool:
@@ -178,4 +183,14 @@ def _slug(name: str) -> str:
 
 
 def _digest(*what: Any) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=repr).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=_describe).encode()).hexdigest()[:8]
+
+
+def _describe(thing: Any) -> str:
+    """What tells an object from another of its kind, as far as that can be read off it."""
+    if isinstance(thing, Dataset):
+        return thing.fingerprint()
+    if isinstance(thing, nn.Module):
+        weights = [tensor.detach().cpu().numpy().tobytes() for tensor in thing.state_dict().values()]
+        return hashlib.sha256(b"|".join([repr(thing).encode(), *weights])).hexdigest()
+    return str(getattr(thing, "__qualname__", repr(thing)))

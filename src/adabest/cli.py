@@ -5,13 +5,15 @@ built when the algorithm is known; a configuration file's values become the defa
 """
 
 import dataclasses
+import io
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import docstring_parser
 import tyro
@@ -19,10 +21,10 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.algorithms import ALGORITHMS
-from adabest.errors import AdabestError, InputError, Interrupted, nearest
+from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
-from adabest.registry import Option, convert, split_specification
-from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml
+from adabest.registry import Option, check_options, split_specification
+from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
@@ -46,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given == ["--version"]:
         print(f"adabest {version('adabest')}")
         return DONE
-    sys.path.insert(0, os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
+    sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
+    warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
     try:
         command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
             _commands(given),
@@ -135,7 +141,13 @@ def _list(arguments: Any) -> int:
     found = runs.find_runs(arguments.folder)
     if not found:
         raise InputError(f"there are no runs below {arguments.folder}")
-    _console().print(report.runs_table([runs.load(path) for path in found]).rich())
+    loaded = []
+    for path in found:
+        try:
+            loaded.append(runs.load(path))
+        except InputError as error:
+            print(f"adabest: {error}", file=sys.stderr)
+    _console().print(report.runs_table(loaded).rich())
     return DONE
 
 
@@ -200,16 +212,22 @@ def _compare_fields(given: Sequence[str]) -> list[Field]:
     algorithms = _values_of("--algorithms", given) or from_file.get("algorithms", DEFAULT_ALGORITHMS)
     check_algorithms(algorithms)
     own: dict[str, Option] = {}
+    owners: dict[str, list[str]] = {}
     help_texts = _help_texts(Config)
     for specification in algorithms:
         name, _ = split_specification(specification)
         for key, option in algorithm_options(name).items():
+            owners.setdefault(key, []).append(name)
             # A switch can't be left open, so it shows its default, unless the algorithms have different ones.
             switch = option.type is bool and own.get(key, option) == option
             own[key] = option if switch else Option(option.type | None, None)
         help_texts = _help_texts(ALGORITHMS.find(name)) | help_texts
     shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
     special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), "target": Option(float | None, None)}
+    help_texts |= {
+        key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
+        for key, names in owners.items()
+    }
     help_texts |= {
         "algorithms": "What to compare: names with options, as in adabest,beta=0.9.",
         "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
@@ -230,12 +248,13 @@ def _partition_fields() -> list[Field]:
 
 def _folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
     help_text = "The folder."
-    return [("folder", Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=help_text, metavar="FOLDER")], default)]
+    metavar = "FOLDER" if default is dataclasses.MISSING else "[FOLDER]"
+    return [("folder", Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=help_text, metavar=metavar)], default)]
 
 
 def _config_field() -> Field:
     help_text = "A TOML file whose settings are the defaults of the options below; it comes first."
-    hint = tyro.conf.arg(help=help_text, metavar="CONFIG.TOML", help_behavior_hint="")
+    hint = tyro.conf.arg(help=help_text, metavar="[CONFIG.TOML]", help_behavior_hint="")
     return ("config", Annotated[str | None, tyro.conf.Positional, hint], None)
 
 
@@ -259,6 +278,8 @@ def _fields(options: Mapping[str, Option], help_texts: Mapping[str, str], defaul
 def _metavar(annotation: Any) -> str | None:
     """How the value of an option that may be left open is shown: its type, without the None."""
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if len(kinds) == 1 and get_origin(kinds[0]) is Literal:
+        return "{" + ",".join(map(str, get_args(kinds[0]))) + "}"
     return kinds[0].__name__.upper() if len(kinds) == 1 and isinstance(kinds[0], type) else None
 
 
@@ -287,7 +308,7 @@ def _help_texts(kind: type) -> dict[str, str]:
     """What a class's docstring says about its attributes."""
     return {
         parameter.arg_name: " ".join((parameter.description or "").split())
-        for parameter in docstring_parser.parse(kind.__doc__ or "").params
+        for parameter in docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
     }
 
 
@@ -313,10 +334,8 @@ def _from_file(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_file(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
-    for name in settings:
-        if name not in known:
-            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
-    return {name: convert(name, value, known[name].type) for name, value in settings.items()}
+    refuse_unknown(settings, known)
+    return check_options("the configuration", settings, known, text=False)
 
 
 def _value_of(option: str, given: Sequence[str]) -> str | None:

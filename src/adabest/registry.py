@@ -123,13 +123,16 @@ def options_of(target: Callable[..., Any], skip: int = 0) -> dict[str, Option]:
     }
 
 
-def check_options(owner: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> dict[str, Any]:
+def check_options(
+    owner: str, values: Mapping[str, Any], options: Mapping[str, Option], *, text: bool = True
+) -> dict[str, Any]:
     """Checks names and types of values against the options of their owner.
 
     Args:
         owner: Who has the options, for messages.
-        values: What was given; text is converted to the option's type.
+        values: What was given.
         options: What there is to be set.
+        text: Whether a value may be the text of what is wanted, as on a command line.
 
     Returns:
         The values in their right types.
@@ -141,19 +144,20 @@ def check_options(owner: str, values: Mapping[str, Any], options: Mapping[str, O
         if name not in options:
             known = nearest(name, options) if options else "it has none"
             raise InputError(f"{owner} has no option {name!r}; {known}")
-    return {name: convert(name, value, options[name].type) for name, value in values.items()}
+    return {name: convert(name, value, options[name].type, text=text) for name, value in values.items()}
 
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def convert(name: str, value: Any, annotation: Any) -> Any:
+def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any:
     """Converts a value from TOML, Python or text to an annotated type.
 
     Args:
         name: What the value is called, for messages.
         value: The value.
         annotation: One of bool, int, float, str, Literal, a tuple of one of them, or a union of those with None.
+        text: Whether the value may be the text of what is wanted, as on a command line.
 
     Raises:
         InputError: If the value doesn't fit.
@@ -167,22 +171,24 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
         kinds = [kind for kind in arguments if kind is not type(None)]
         for kind in kinds[:-1]:
             with contextlib.suppress(InputError):
-                return convert(name, value, kind)
-        return convert(name, value, kinds[-1])
+                return convert(name, value, kind, text=text)
+        return convert(name, value, kinds[-1], text=text)
     if origin is Literal:
         for choice in arguments:
-            if value == choice or value == str(choice):
+            if value == choice or (text and value == str(choice)):
                 return choice
         raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, arguments))}")
     if origin is tuple:
-        if not isinstance(value, str | list | tuple):
-            raise InputError(f"{name} should be a list, or values with x between them, not {value!r}")
+        if not isinstance(value, list | tuple) and not (text and isinstance(value, str)):
+            raise InputError(f"{name} should be a list, not {value!r}")
         items = [part for part in value.split("x") if part] if isinstance(value, str) else value
         kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
         if len(items) != len(kinds):
             raise InputError(f"{name} should have {len(kinds)} values, not {len(items)}")
-        return tuple(convert(name, item, kind) for item, kind in zip(items, kinds, strict=True))
-    converted = _convert_plain(value, annotation)
+        return tuple(convert(name, item, kind, text=text) for item, kind in zip(items, kinds, strict=True))
+    converted = None
+    if text or annotation is str or not isinstance(value, str):
+        converted = _convert_plain(value, annotation)
     if converted is None:
         wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(annotation, "valid")
         raise InputError(f"{name} should be {wanted}, not {value!r}")

@@ -33,9 +33,10 @@ n̄          ``mean_samples``     mean samples per client
 |P|, |S|   ``replies.count``, ``population.size``  clients that replied in this round; clients there are
 =========  ===================  ===============================================================================
 
-Vectors have the shape ``[..., P]`` with any leading batch dimensions, and per-client numbers the shape ``[..., 1]``, so
-the formulas need no indexing and an engine may hand over one client or a thousand. States, messages and replies are
-NamedTuples of tensors, which an engine can stack, store and count without knowing their names.
+Vectors have the shape ``[..., P]`` with any leading batch dimensions, and numbers are floats or have the shape
+``[..., 1]``, so the formulas need no indexing: an engine may hand over one client or a thousand, and several runs at
+once whose learning rates or populations differ. States, messages and replies are NamedTuples of tensors, which an
+engine can stack, store and count without knowing their names.
 
 What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under
 several weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's
@@ -54,7 +55,7 @@ from torch import Tensor
 
 from adabest.errors import InputError, nearest
 
-Scalar = float | Tensor
+Scalar = float | Tensor  # a tensor of shape [..., 1]
 
 
 class Work(enum.Enum):
@@ -89,8 +90,8 @@ class ClientContext:
 
     round: int
     phase: int
-    eta: float
-    base_eta: float
+    eta: Scalar
+    base_eta: Scalar
     steps: Tensor
     samples: Tensor
 
@@ -104,8 +105,8 @@ class Population:
         mean_samples: n̄, their mean number of samples.
     """
 
-    size: int
-    mean_samples: float
+    size: Scalar
+    mean_samples: Scalar
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class ServerContext:
 
     round: int
     phase: int
-    eta: float
-    base_eta: float
+    eta: Scalar
+    base_eta: Scalar
     known_population: Population | None = None
 
     @property
@@ -181,7 +182,8 @@ class Algorithm(ABC):
     Attributes:
         needs_population: Whether the server must be told |S^t| and n̄.
         scored_weight: How the models of the clients are weighted in the scored model, ``one`` or ``samples``.
-        means: For each reply field, the weights under which the engine averages it.
+        means: For each reply field, the weights under which the engine averages it. Where a round has several
+            exchanges, their replies may have different fields.
         phases: What the clients do in each exchange of a round.
     """
 

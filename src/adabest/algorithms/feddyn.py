@@ -72,7 +72,7 @@ class FedDyn(Algorithm):
         return self.Client(h=torch.zeros_like(cloud))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
-        return self.Message(cloud, torch.full_like(cloud[..., :1], context.population.mean_samples))
+        return self.Message(cloud, torch.zeros_like(cloud[..., :1]) + context.population.mean_samples)
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         mu_i = self._mu_i(message, context)

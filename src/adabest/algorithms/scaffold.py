@@ -7,7 +7,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update, check_choice
+from adabest.algorithms.base import (
+    Algorithm,
+    ClientContext,
+    Correction,
+    Replies,
+    Scalar,
+    ServerContext,
+    Update,
+    check_choice,
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Scaffold(Algorithm):
         return self.Client(h=torch.zeros_like(cloud))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
-        return self.Message(cloud, server.h, torch.full_like(cloud[..., :1], context.population.mean_samples))
+        return self.Message(cloud, server.h, torch.zeros_like(cloud[..., :1]) + context.population.mean_samples)
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         w_i = context.samples / message.mean_samples
@@ -89,5 +98,5 @@ class Scaffold(Algorithm):
         g_i = message.cloud - model
         return g_i / (context.steps * self._eta(context)) - message.h
 
-    def _eta(self, context: ClientContext | ServerContext) -> float:
+    def _eta(self, context: ClientContext | ServerContext) -> Scalar:
         return context.eta if self.control_rate == "decayed" else context.base_eta

@@ -60,6 +60,14 @@ class Dataset:
     std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0))
     defaults: Defaults = Defaults()
 
+    def __post_init__(self) -> None:
+        _check(self.name, {key: getattr(self, key) for key in _ARRAYS})
+        highest = max(int(self.y_train.max()), int(self.y_test.max()))
+        if highest >= self.classes:
+            raise InputError(
+                f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
+            )
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input."""
@@ -94,7 +102,10 @@ def from_arrays(
         InputError: If the arrays don't fit together; the message names the array.
     """
     arrays = dict(zip(_ARRAYS, map(_as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
-    _check(name, arrays)
+    if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
+        wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
+        arrays |= {key: arrays[key].to(wider) for key in ("x_train", "x_test")}
+    _check(name, arrays)  # before anything is computed from them
     inputs = arrays["x_train"]
     normalisation = {}
     if inputs.dtype == torch.uint8:
@@ -143,7 +154,7 @@ def _as_tensor(key: str, value: Any) -> Tensor:
         return tensor
     if not tensor.is_floating_point():
         raise InputError(f"{key} should hold bytes (pixels) or floating-point numbers, not {tensor.dtype}")
-    return tensor.to(torch.float32)
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
 
 
 def _check(name: str, arrays: Mapping[str, Tensor]) -> None:
@@ -156,7 +167,7 @@ def _check(name: str, arrays: Mapping[str, Tensor]) -> None:
             )
         if int(y.min()) < 0:
             raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")
-        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        if x.is_floating_point() and not bool(torch.isfinite(x.to(torch.float32)).all()):
             raise InputError(f"data set {name}: x_{split} holds values that aren't finite")
     x_train, x_test = arrays["x_train"], arrays["x_test"]
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:

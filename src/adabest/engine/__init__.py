@@ -1,8 +1,10 @@
 """How a round is executed."""
 
 from adabest.engine.classification import LOSSES, ClassificationTask
+from adabest.engine.exchange import Engine, Outcome
 from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics
+from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.state import Snapshot, State
 from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
@@ -10,9 +12,12 @@ from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
 __all__ = [
     "LOSSES",
     "ClassificationTask",
+    "Engine",
     "LocalPass",
     "LocalTraining",
     "Metrics",
+    "Outcome",
+    "ReferenceEngine",
     "Rules",
     "Scores",
     "Simulation",

@@ -71,7 +71,7 @@ class ClassificationTask:
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
-        self._check_loss()
+        self._try_out()
 
     def initial_model(self) -> Tensor:
         """θ_0."""
@@ -179,9 +179,14 @@ class ClassificationTask:
         finally:
             self.model.module.train()
 
-    def _check_loss(self) -> None:
-        """Finds out before any long work whether the loss fits the model."""
+    def _try_out(self) -> None:
+        """Finds out before any long work whether augmentation and loss fit the inputs and the model."""
         x, y = self._normalise(self._x_train[:2]), self._y_train[:2]
+        try:
+            self._augmentation(x, torch.arange(len(x), device=self._device))
+        except Exception as error:
+            shape = tuple(x.shape[1:])
+            raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
         try:
             value = self._loss(self.model.module(x), y)
         except Exception as error:

@@ -1,6 +1,6 @@
 """What the clients keep between rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ class ClientStore:
     def __contains__(self, client: int) -> bool:
         return client in self._rows
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -23,13 +26,6 @@ class ClientStore:
         """A client's fields, as views: they are overwritten by the client's next ``write``."""
         row = self._rows[client]
         return {name: field[row] for name, field in self._fields.items()}
-
-    def numbers(self, name: str) -> dict[int, float]:
-        """A field that holds one number, of all clients that have taken part."""
-        if name not in self._fields:
-            return {}
-        values = self._fields[name][: len(self)].flatten().tolist()
-        return dict(zip(self._rows, values, strict=True))
 
     def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Stores the fields of several clients."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Correction
+from adabest.algorithms.base import Correction, Scalar
 from adabest.errors import InputError
 
 
@@ -49,7 +49,7 @@ class LocalTraining:
         return float(self.learning_rate * self.learning_rate_decay ** (round_number - 1))
 
 
-def local_step(w: Tensor, gradient: Tensor, correction: Correction, eta: float, training: LocalTraining) -> Tensor:
+def local_step(w: Tensor, gradient: Tensor, correction: Correction, eta: Scalar, training: LocalTraining) -> Tensor:
     """One step: w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w), for any leading batch dimensions."""
     direction = gradient if _is_number(correction.scale, 1.0) else correction.scale * gradient
     if correction.offset is not None:
@@ -58,7 +58,9 @@ def local_step(w: Tensor, gradient: Tensor, correction: Correction, eta: float, 
         direction = direction + correction.rho * w
     if training.clip > 0:
         norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-        direction = direction * (training.clip / norm).clamp(max=1.0)
+        # A norm too large for a number must end the run, not shrink the step to nothing.
+        factor = torch.where(torch.isinf(norm), torch.nan, (training.clip / norm).clamp(max=1.0))
+        direction = direction * factor
     decay = training.weight_decay + correction.rho_prime
     if not _is_number(decay, 0.0):
         direction = direction + decay * w

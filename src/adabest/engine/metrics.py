@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.engine.reference import Outcome
+from adabest.engine.exchange import Outcome
 from adabest.engine.state import State
 from adabest.engine.task import Heartbeat, Task
 from adabest.errors import Diverged

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Replies
+from adabest.errors import Diverged
 
 
 class ReducedReplies(Replies):
@@ -35,14 +36,17 @@ def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple
     """Averages the replies of a round.
 
     Args:
-        means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply.
+        means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply. What the
+            replies at hand don't have belongs to another exchange of the round.
         replies: Pairs of a client and its reply, a NamedTuple of tensors, in any order; at least one.
     """
     in_order = [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+    there = {"one", *in_order[0]._fields}
     reduced = {
         (field, weight): _mean([getattr(reply, field) for reply in in_order], _weights(in_order, weight))
         for field, weights in means.items()
         for weight in weights
+        if field in there and weight in there
     }
     return ReducedReplies(reduced, len(in_order))
 
@@ -53,6 +57,8 @@ def _weights(replies: Sequence[Any], weight: str) -> list[float]:
         return [1.0] * len(replies)
     values = [float(getattr(reply, weight)) for reply in replies]
     mean = math.fsum(values) / len(values)
+    if mean == 0:
+        raise Diverged(f"the weights {weight!r} of the replies sum to zero")
     return [value / mean for value in values]
 
 

@@ -1,37 +1,16 @@
 """The reference engine: one client after another, one step after another. Fast engines must equal it."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, ServerContext, Work
+from adabest.engine.exchange import Outcome
 from adabest.engine.local import LocalTraining, local_step
 from adabest.engine.task import Heartbeat, Task
 from adabest.errors import AdabestError, Diverged
-
-
-class Outcome(NamedTuple):
-    """What one client's work in one phase of a round came to.
-
-    Attributes:
-        client: Who.
-        state: What the client keeps.
-        reply: What it sends.
-        model: Its trained model; None if the phase had no training.
-        steps: How many local steps it made.
-        loss: Mean training loss over its steps; None if there were none.
-        accuracy: Mean training accuracy over its steps; likewise.
-    """
-
-    client: int
-    state: Any
-    reply: Any
-    model: Tensor | None
-    steps: int
-    loss: float | None
-    accuracy: float | None
 
 
 class ReferenceEngine:
@@ -50,17 +29,7 @@ class ReferenceEngine:
         message: Any,
         server_context: ServerContext,
     ) -> list[Outcome]:
-        """One phase of a round.
-
-        Args:
-            work: What the clients do.
-            clients: The cohort, and each client's state.
-            message: What the server sent.
-            server_context: The round, as the server sees it.
-
-        Raises:
-            Diverged: If a training loss isn't finite.
-        """
+        """One phase of a round, client by client."""
         outcomes = []
         for client, state in clients.items():
             try:
@@ -79,24 +48,20 @@ class ReferenceEngine:
             result, loss, accuracy = self._train(client, correction, context)
             model, steps = result, self._task.steps(client)
         else:
+            self._heartbeat()
             result = self._task.full_gradient(correction.start, client)
             model, steps, loss, accuracy = None, 0, None, None
         new_state, reply = self._algorithm.client_finish(state, message, result, context)
         return Outcome(client, new_state, reply, model, steps, loss, accuracy)
 
-    def estimate_norms(self, clients: Mapping[int, Any], message: Any, server: ServerContext) -> dict[int, float]:
-        """‖h_i‖ at the scale in which it would act under a message; empty if the algorithm has no h_i.
-
-        Args:
-            clients: Clients and their states.
-            message: What the server would send them.
-            server: The round, as the server sees it.
-        """
-        norms = {}
+    def estimate_norms(self, clients: Mapping[int, Any], message: Any, server_context: ServerContext) -> list[float]:
+        """‖h_i‖ of clients at the scale in which it would act under a message; empty if the algorithm has no h_i."""
+        norms = []
         for client, state in clients.items():
-            estimate = self._algorithm.client_estimate(state, message, self._context(client, message, server))
+            context = self._context(client, message, server_context)
+            estimate = self._algorithm.client_estimate(state, message, context)
             if estimate is not None:
-                norms[client] = float(torch.linalg.vector_norm(estimate, dtype=torch.float64))
+                norms.append(float(torch.linalg.vector_norm(estimate, dtype=torch.float64)))
         return norms
 
     def _context(self, client: int, message: Any, server: ServerContext) -> ClientContext:

@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext
+from adabest.engine.exchange import Engine, Outcome
 from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
-from adabest.engine.reference import Outcome, ReferenceEngine
+from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored import ScoredModel
 from adabest.engine.state import Snapshot, State
 from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
 from adabest.federation import cohort_size, draw_cohort
 
-# The columns of the client store: the fields of the algorithm's own state, and ours.
-_STATE, _MODEL, _NORM = "state.", "model", "estimate_norm"
+# The columns of the client store: the fields of the algorithm's own state, and the latest model.
+_STATE, _MODEL = "state.", "model"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Simulation:
         *,
         training: LocalTraining | None = None,
         rules: Rules | None = None,
+        engine: type[Engine] = ReferenceEngine,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> None:
         """Sets a federation up before its first round.
@@ -76,6 +78,7 @@ class Simulation:
             clients: The training clients, ascending.
             training: How clients train.
             rules: How rounds go.
+            engine: What executes the clients' work.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -85,7 +88,7 @@ class Simulation:
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
-        self._engine = ReferenceEngine(algorithm, task, self._training, heartbeat)
+        self._engine: Engine = engine(algorithm, task, self._training, heartbeat)
         samples = [task.samples(client) for client in self._clients.tolist()]
         self._population = Population(len(samples), float(np.mean(samples)))
         self._everyone = float(np.sum(samples)) if algorithm.scored_weight == "samples" else float(len(samples))
@@ -130,10 +133,10 @@ class Simulation:
             InputError: If the given cohort is empty or has others than training clients.
         """
         chosen = self.cohort(self.state.round + 1) if cohort is None else np.sort(cohort)
-        if len(chosen) == 0 or not np.isin(chosen, self._clients).all():
-            raise InputError(f"the cohort {chosen.tolist()} should be one or more of the training clients")
+        if len(chosen) == 0 or len(np.unique(chosen)) < len(chosen) or not np.isin(chosen, self._clients).all():
+            raise InputError(f"the cohort {chosen.tolist()} should be one or more of the training clients, each once")
         after, outcomes = self._round(chosen.tolist())
-        records = self._records(after, outcomes)
+        records = _records(outcomes)
         after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
@@ -143,7 +146,7 @@ class Simulation:
                 after,
                 outcomes=outcomes,
                 scored_model=self._scored_value(after.scored),
-                estimate_norms=self._estimate_norms(records),
+                estimate_norms=self._estimate_norms(after, outcomes),
                 heartbeat=self._heartbeat,
             )
         after.clients.write(records)
@@ -198,22 +201,6 @@ class Simulation:
             known_population=self._population if self._algorithm.needs_population else None,
         )
 
-    def _records(self, after: State, outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
-        """What is stored of each client: its algorithm's state, its latest model, and ‖h_i‖."""
-        records: dict[int, dict[str, Tensor]] = {}
-        for outcome in outcomes:
-            record = records.setdefault(outcome.client, {})
-            record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
-            if outcome.model is not None:
-                record[_MODEL] = outcome.model
-        # Where an algorithm scales h_i by what the server sends, it is the next message that h_i will meet.
-        context = self._context(after.round + 1, 0)
-        message = self._algorithm.downlink(after.server, after.cloud, context)
-        states = {outcome.client: outcome.state for outcome in outcomes}
-        for client, norm in self._engine.estimate_norms(states, message, context).items():
-            records[client][_NORM] = torch.tensor([norm], dtype=torch.float64)
-        return records
-
     def _scored(self, records: Mapping[int, Mapping[str, Tensor]]) -> ScoredModel:
         scored, kept = self.state.scored, self.state.clients
         for client, record in records.items():
@@ -224,14 +211,27 @@ class Simulation:
                 scored = scored.with_model(record[_MODEL], previous, samples)
         return scored
 
-    def _estimate_norms(self, records: Mapping[int, Mapping[str, Tensor]]) -> list[float]:
-        """‖h_i‖ of all clients that have taken part, each as of its last time."""
-        norms = self.state.clients.numbers(_NORM)
-        norms |= {client: float(record[_NORM]) for client, record in records.items() if _NORM in record}
-        return list(norms.values())
+    def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
+        """‖h_i‖ of all clients that have taken part, at the scale in which the next message would make them act."""
+        context = self._context(after.round + 1, 0)
+        message = self._algorithm.downlink(after.server, after.cloud, context)
+        states = {client: self.client_state(client) for client in self.state.clients}
+        states |= {outcome.client: outcome.state for outcome in outcomes}
+        return self._engine.estimate_norms(states, message, context)
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
         return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
+
+
+def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
+    """What is stored of each client: its algorithm's state and its latest model."""
+    records: dict[int, dict[str, Tensor]] = {}
+    for outcome in outcomes:
+        record = records.setdefault(outcome.client, {})
+        record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
+        if outcome.model is not None:
+            record[_MODEL] = outcome.model
+    return records
 
 
 def _bytes(message: Any) -> int:

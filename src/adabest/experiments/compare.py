@@ -1,15 +1,16 @@
 """Several algorithms on the same clients: the runs of a comparison, each in a folder of its own."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adabest.algorithms import Algorithm
-from adabest.errors import InputError, nearest
+from adabest.errors import InputError
 from adabest.registry import split_specification
-from adabest.runs import Config, Run, discard, load, read_toml, resolve, resume, start, to_toml
-from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options, is_plain
+from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
+from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options, is_plain, refuse_unknown
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
@@ -51,9 +52,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     check_algorithms(algorithms)
     own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
     known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
-    for name in settings:
-        if name not in known:
-            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
+    refuse_unknown(settings, known)
     planned: Plan = {}
     for algorithm, names in zip(algorithms, own, strict=True):
         label = _label(algorithm)
@@ -84,36 +83,38 @@ def check_algorithms(algorithms: Any) -> None:
             )
 
 
-def check_places(planned: Plan, folder: Path) -> None:
-    """Refuses to mix a comparison with runs that lie in its folder and have other settings.
+def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
+    """Refuses to mix a comparison with runs that lie in its folder and have other settings, or removes all its runs.
 
     Raises:
-        InputError: If there is such a run.
+        InputError: If there is such a run, or one can't be removed; then none was.
     """
+    if overwrite:
+        discard([folder / label for label in planned])
+        return
     for label, (config, _) in planned.items():
         if RunFolder(folder / label).holds_run() and not _holds(folder / label, config):
             raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
 
 
-def compare(planned: Plan, folder: Path, *, overwrite: bool = False, show: bool = False) -> Comparison:
+def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
     """Makes the runs of a plan. What is finished already is kept, what was begun is resumed.
 
     Args:
         planned: The runs by label.
         folder: Where they are to lie.
-        overwrite: Whether to make all runs anew.
         show: Whether to show progress.
 
     Raises:
+        InputError: If a run that lies there was made of other data, though under the same names.
         Interrupted: If a signal asked to stop.
     """
-    if overwrite:
-        discard([folder / label for label in planned])
     with StopRequests() as requests:
         for number, (label, (config, components)) in enumerate(planned.items(), start=1):
             requests.heartbeat()
             place, line = folder / label, f"{label} ({number}/{len(planned)})"
             if _holds(place, config):
+                check_unchanged(place, config, components)
                 resume(place, vars(components), label=line, show=show)
             else:
                 start(config, components, place, label=line, show=show)
@@ -141,9 +142,11 @@ def recall(folder: Path) -> dict[str, Any] | None:
 def _label(algorithm: str | Algorithm) -> str:
     """What a run is called, which is also its folder's name."""
     if isinstance(algorithm, str):
-        return algorithm.replace(" ", "").replace(":", ".").replace("/", ".").replace("\\", ".")
-    config = ",".join(f"{name}={value}" for name, value in vars(algorithm).items())
-    return f"{type(algorithm).__name__.lower()},{config}".rstrip(",")
+        text = algorithm
+    else:
+        settings = ",".join(f"{name}={value}" for name, value in vars(algorithm).items())
+        text = f"{type(algorithm).__name__.lower()},{settings}".rstrip(",")
+    return re.sub(r"[^\w.,=+-]+", ".", text.replace(" ", ""))
 
 
 def _holds(place: Path, config: Config) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from adabest import random
 from adabest.errors import InputError
-from adabest.federation.partitioners import PARTITIONERS, Deal
+from adabest.federation.partitioners import PARTITIONERS, SIZES, Deal
 from adabest.random import Purpose
 
 
@@ -141,7 +141,7 @@ def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:
         )
     if scheme.unbalance == 0:
         return np.full(clients, samples // clients, dtype=np.int64)
-    generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, 10)
+    generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, SIZES)
     exponents = generator.normal(scale=scheme.unbalance, size=clients)
     weights = np.exp(exponents - exponents.max())  # only their shares count, and this way none overflows
     sizes: np.ndarray = np.floor(weights * (samples / weights.sum())).astype(np.int64)

@@ -45,7 +45,7 @@ class Deal:
 
 
 # What the draws of a partition are for; part of every partition, so never renumbered.
-_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY = range(5)
+_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES = range(6)
 
 Partitioner = Callable[[Deal], np.ndarray]
 

@@ -4,6 +4,7 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from adabest import random
 from adabest.errors import InputError
@@ -64,6 +65,8 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
         InputError: If a layer keeps state between batches or draws from torch's global generator, or a pass fails.
     """
     module = copy.deepcopy(module).train()
+    if any(is_lazy(p) for p in module.parameters()):
+        raise InputError("the model has layers whose size is still open (nn.Lazy...); give them their sizes")
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError("the model has no trainable parameter")
     layers = dict(module.named_modules(remove_duplicate=False))
@@ -110,5 +113,6 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
     if not torch.equal(torch.get_rng_state(), generator_before):
         raise InputError(
             "the model draws random numbers from torch's global generator, so runs could not be repeated; "
-            "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer)"
+            "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer), and no dropout "
+            "within recurrent or attention layers"
         )

@@ -2,7 +2,7 @@
 
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
 from adabest.runs.config import Components, Config, merge, read_toml, resolve, to_toml
-from adabest.runs.execute import discard, resume, start
+from adabest.runs.execute import check_unchanged, discard, resume, start
 from adabest.runs.results import Run, find_runs, load
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Config",
     "Run",
     "build_federation",
+    "check_unchanged",
     "cut_partition",
     "discard",
     "find_runs",

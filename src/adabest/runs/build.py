@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from adabest.data import AUGMENTATIONS
-from adabest.engine import ClassificationTask, LocalTraining, Rules, Simulation
+from adabest.engine import ClassificationTask, Engine, LocalTraining, ReferenceEngine, Rules, Simulation
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
 from adabest.federation import Partition, Scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
 
+_ENGINES: dict[str, type[Engine]] = {"reference": ReferenceEngine}
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -72,17 +73,34 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         dtype=_PRECISIONS[config.precision],
     )
     simulation = Simulation(
-        components.algorithm, task, partition.training, training=training, rules=rules, heartbeat=heartbeat
+        components.algorithm,
+        task,
+        partition.training,
+        training=training,
+        rules=rules,
+        engine=_ENGINES[config.engine],
+        heartbeat=heartbeat,
     )
     identity = {
         "dataset": dataset.fingerprint(),
         "classes": dataset.classes,
+        "mean": dataset.mean.tolist(),
+        "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
         "initial_model": hashlib.sha256(task.initial_model().cpu().numpy().tobytes()).hexdigest(),
         "parameters": task.initial_model().numel(),
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
+
+
+def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
+    """The part of an identity that must never change; its statistics may differ in a last bit between machines."""
+    return {
+        "dataset": identity["dataset"],
+        "initial_model": identity["initial_model"],
+        "partition": identity["partition"]["fingerprint"],
+    }
 
 
 def cut_partition(config: Config, components: Components) -> Partition:
@@ -125,6 +143,7 @@ def environment(config: Config) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(config.device) if config.device.startswith("cuda") else "cpu",
         "command": " ".join(sys.argv),
+        "working_directory": os.getcwd(),
     }
 
 

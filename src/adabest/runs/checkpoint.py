@@ -13,7 +13,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 
 from adabest.engine import Snapshot
-from adabest.runs.folder import CHECKPOINTS, RunFolder, write_atomically, write_text
+from adabest.runs.folder import CHECKPOINTS, METRICS, RunFolder, force_to_disk, write_atomically, write_text
 
 _KEPT = 2
 
@@ -25,12 +25,15 @@ def save_checkpoint(folder: RunFolder, snapshot: Snapshot) -> None:
     stem = directory / f"round-{snapshot.numbers['round']:07d}"
     tensors = {name: tensor.cpu().contiguous() for name, tensor in snapshot.tensors.items()}
     write_atomically(stem.with_suffix(".safetensors"), lambda partial: save_file(tensors, partial))
+    force_to_disk(folder / METRICS)  # or a power cut could leave a checkpoint ahead of its metrics
     content = {"numbers": snapshot.numbers, "tensors_sha256": _digest(stem.with_suffix(".safetensors"))}
     manifest = {"content": content, "content_sha256": _digest_of_content(content)}
     write_text(stem.with_suffix(".json"), json.dumps(manifest, indent=2) + "\n")
     for old in sorted(directory.glob("round-*.json"))[:-_KEPT]:
         old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    for tensors_path in directory.glob("round-*.safetensors"):
+        if not tensors_path.with_suffix(".json").is_file():
+            tensors_path.unlink()
 
 
 def load_checkpoint(folder: RunFolder) -> Snapshot | None:

@@ -23,6 +23,7 @@ from adabest.registry import Option, check_options, options_of, split_specificat
 
 _OBJECT = "python-object:"
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
+_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Config:
 
     def has_objects(self) -> bool:
         """Whether it names a Python object that a later process can't find by its name."""
-        return any(str(getattr(self, key)).startswith(_OBJECT) for key in _COMPONENTS)
+        return any(is_object_name(str(getattr(self, key))) for key in _COMPONENTS)
 
     def digest(self) -> str:
         """A short name of everything that the result depends on."""
@@ -146,7 +147,7 @@ def algorithm_options(name: str) -> dict[str, Option]:
 
 
 def _refuse_clash(algorithm: str, names: Iterable[str]) -> None:
-    taken = sorted(CONFIG_OPTIONS.keys() & set(names))
+    taken = sorted((CONFIG_OPTIONS.keys() | _RESERVED) & set(names))
     if taken:
         raise InputError(
             f"algorithm {algorithm!r} names a hyper-parameter {taken[0]!r}, which is a setting of every run"
@@ -184,8 +185,8 @@ def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
 
 def _make_algorithm(settings: Mapping[str, Any]) -> tuple[Algorithm, dict[str, Any]]:
     """The algorithm that settings name, with its hyper-parameters, and the other settings in their right types."""
-    name, options = split_specification(str(settings.get("algorithm", Config.algorithm)))
-    own = algorithm_options(_refuse_placeholder("algorithm", name))
+    name, options = specified(settings.get("algorithm", Config.algorithm))
+    own = algorithm_options(name)
     checked = _check_settings({**options, **settings, "algorithm": name}, CONFIG_OPTIONS | own)
     hyperparameters = {key: checked.pop(key) for key in list(checked) if key in own}
     missing = [key for key, o in own.items() if o.default is dataclasses.MISSING and key not in hyperparameters]
@@ -194,7 +195,25 @@ def _make_algorithm(settings: Mapping[str, Any]) -> tuple[Algorithm, dict[str, A
     return ALGORITHMS.find(name)(**hyperparameters), checked
 
 
+def specified(algorithm: str) -> tuple[str, dict[str, Any]]:
+    """The name of an algorithm, and the hyper-parameters that stand behind it, as in ``adabest,beta=0.9``.
+
+    Raises:
+        InputError: If there is no such algorithm, or it has no such hyper-parameter.
+    """
+    if not isinstance(algorithm, str):
+        raise InputError(f"algorithm should be a name or an Algorithm, not {algorithm!r}")
+    name, options = split_specification(algorithm)
+    own = algorithm_options(_refuse_placeholder("algorithm", name))
+    refuse_unknown(options, own)
+    return name, check_options(f"algorithm {name!r}", options, own)
+
+
 def _check_algorithm(algorithm: Any) -> Algorithm:
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+        raise InputError(
+            f"algorithm should be a name or an Algorithm: {algorithm.__name__}(), not {algorithm.__name__}"
+        )
     if not isinstance(algorithm, Algorithm):
         raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
     _refuse_clash(type(algorithm).__name__, vars(algorithm))
@@ -202,10 +221,22 @@ def _check_algorithm(algorithm: Any) -> Algorithm:
 
 
 def _check_settings(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
-    for name in settings:
-        if name not in known:
-            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
-    return check_options("a run", settings, known)
+    refuse_unknown(settings, known)
+    return check_options("a run", settings, known, text=False)
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses names that aren't settings.
+
+    Raises:
+        InputError: With the nearest setting, or the algorithms that do have one of that name.
+    """
+    choices = set(known)
+    for name in names:
+        if name not in choices:
+            owners = [other for other in ALGORITHMS.builtin if name in algorithm_options(other)]
+            whose = f"it belongs to {', '.join(owners)}. " if owners else ""
+            raise InputError(f"unknown setting {name!r}; {whose}{nearest(name, choices)}")
 
 
 def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[Config, Components]:
@@ -219,13 +250,13 @@ def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tupl
     Raises:
         InputError: If an object is missing, or isn't the one that the run began with.
     """
-    used = {key: value for key, value in objects.items() if str(stored.get(key, "")).startswith(_OBJECT)}
+    used = {key: value for key, value in objects.items() if is_object_name(str(stored.get(key, "")))}
     settings = {**stored, **used}
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS}
     config, components = resolve(settings)
     now = config.flat()
-    changed = {name for name in now.keys() | stored.keys() if stored.get(name) != now.get(name)}
+    changed = {name for name, value in stored.items() if now.get(name) != value}
     if changed:
         raise InputError(
             f"this isn't what the run began with: {', '.join(sorted(changed))} differs from its configuration"
@@ -240,7 +271,7 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
     held_out = config.validation_clients
     return dataclasses.replace(
         config,
-        dataset=_OBJECT + dataset.name if "dataset" in objects else config.dataset,
+        dataset=_OBJECT + dataset.name if "dataset" in objects else _findable(config.dataset),
         algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
         model=_OBJECT + _name_of(objects["model"]) if "model" in objects else config.model or defaults.model,
         loss=_OBJECT + _name_of(objects["loss"]) if "loss" in objects else config.loss,
@@ -283,12 +314,22 @@ def _can_be_rebuilt(algorithm: Algorithm) -> bool:
     return values.keys() == vars(algorithm).keys() and all(map(is_plain, values.values()))
 
 
+def _findable(dataset: str) -> str:
+    """A file's name as it is found from any working directory."""
+    return str(Path(dataset).resolve()) if dataset.endswith(".npz") else dataset
+
+
 def _name_of(thing: Any) -> str:
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
+def is_object_name(name: str) -> bool:
+    """Whether a name only stands in for a Python object."""
+    return name.startswith(_OBJECT)
+
+
 def _refuse_placeholder(key: str, name: str) -> str:
-    if name.startswith(_OBJECT):
+    if is_object_name(name):
         raise InputError(
             f"the {key} of this run was a Python object ({name.removeprefix(_OBJECT)}) that has no importable name; "
             f"pass it again, as in adabest.resume(folder, {key}=...)"
@@ -302,6 +343,9 @@ def _check_ranges(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and value < low:
             raise InputError(f"{name} = {value}: it must be at least {low}")
+    for name in ("seed", "partition_seed"):
+        if not 0 <= getattr(config, name) < 2**63:
+            raise InputError(f"{name} = {getattr(config, name)}: it must be at least 0 and below 2⁶³")
     AUGMENTATIONS.find(str(config.augmentation))
 
 
@@ -323,10 +367,10 @@ def merge(file: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _split_algorithm(settings: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+def _split_algorithm(settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The algorithm's name, or the object or None in its place, and the options behind the name."""
     algorithm = settings.get("algorithm")
-    return split_specification(algorithm) if isinstance(algorithm, str) else (algorithm, {})
+    return specified(algorithm) if isinstance(algorithm, str) else (algorithm, {})
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Running: from a configuration to a finished folder, through interruptions of any kind."""
 
 import contextlib
-import shlex
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +15,11 @@ from safetensors.torch import save
 from adabest.engine import Metrics
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.runs import folder as files
-from adabest.runs.build import Federation, build_federation, environment, environment_changes
+from adabest.runs.build import Federation, build_federation, environment, environment_changes, fingerprints
 from adabest.runs.checkpoint import load_checkpoint, save_checkpoint
 from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
 from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
-from adabest.runs.interruption import StopRequests
+from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.progress import Reporter, reporter
 
 _SHARE_OF_TIME = 0.05
@@ -45,15 +45,15 @@ def start(
         Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
     """
     folder = RunFolder(path)
-    existed = path.exists()
+    _refuse_run(folder, overwrite)
     with StopRequests() as requests:
         federation = build_federation(config, components, requests.heartbeat)
         folder.acquire()
         try:
-            if existed:
-                _make_room(folder, overwrite)
+            _refuse_run(folder, overwrite)  # again: someone may have been faster
+            folder.clear()
             write_text(folder / files.CONFIG, to_toml(config.flat()))
-            with _threads(config, federation):
+            with _arithmetic(config, federation):
                 _begin(folder, config, federation)
                 _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show))
         finally:
@@ -75,7 +75,11 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
     """
     folder = RunFolder(path)
     if not folder.holds_run():
-        raise InputError(f"there is no run in {path} (it has no {files.CONFIG})")
+        below = (
+            "; there are runs below it, which can be resumed one by one" if any(path.glob(f"*/{files.CONFIG}")) else ""
+        )
+        raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){below}")
+    _find_modules(folder)
     with StopRequests() as requests:
         folder.acquire()
         try:
@@ -84,11 +88,18 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
                 return
             config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {})
             federation = build_federation(config, components, requests.heartbeat)
-            with _threads(config, federation):
+            with _arithmetic(config, federation):
                 first = _restore(folder, config, federation)
                 _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
         finally:
             folder.release()
+
+
+def _find_modules(folder: RunFolder) -> None:
+    """Makes importable again what was importable where the run began: ``module:attribute`` of the user's own."""
+    began = (folder.read_json(files.ENVIRONMENT) or {}).get("working_directory")
+    if began and began not in sys.path:
+        sys.path.append(began)
 
 
 def discard(paths: Iterable[Path]) -> None:
@@ -108,19 +119,24 @@ def discard(paths: Iterable[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _threads(config: Config, federation: Federation) -> Iterator[None]:
-    """CPU threads as configured; by default one where the model is so small that threads would only wait."""
+def _arithmetic(config: Config, federation: Federation) -> Iterator[None]:
+    """CPU threads as configured, and on a GPU convolutions that give the same bits every time, in full precision.
+
+    By default there is one thread where the model is so small that several would only wait for each other.
+    """
     before = torch.get_num_threads()
     small = federation.identity["parameters"] < _PARAMETERS_FOR_THREADS
     torch.set_num_threads(config.threads or (1 if small else before))
+    exact: Any = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
     try:
-        yield
+        with exact if config.device.startswith("cuda") else contextlib.nullcontext():
+            yield
     finally:
         torch.set_num_threads(before)
 
 
-def _make_room(folder: RunFolder, overwrite: bool) -> None:
-    """Sees to it that a folder that was there before holds no run, or refuses to touch it."""
+def _refuse_run(folder: RunFolder, overwrite: bool) -> None:
+    """Refuses a folder that holds a run, unless it may be replaced."""
     if folder.holds_run() and not overwrite:
         status = folder.status()
         if status["status"] in ENDED:
@@ -128,10 +144,9 @@ def _make_room(folder: RunFolder, overwrite: bool) -> None:
                 f"{folder.path} holds a {status['status']} run; choose another folder, or pass --overwrite"
             )
         raise InputError(
-            f"{folder.path} holds an unfinished run; continue it with `adabest resume {folder.path}`, "
+            f"{folder.path} holds an unfinished run; continue it with `{resume_command(folder.path)}`, "
             "choose another folder, or pass --overwrite"
         )
-    folder.clear()
 
 
 def _begin(folder: RunFolder, config: Config, federation: Federation) -> None:
@@ -149,12 +164,7 @@ def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
     if identity is None or before is None:
         _begin(folder, config, federation)
         return 0
-    for key in ("dataset", "initial_model", "partition"):
-        if identity[key] != federation.identity[key]:
-            raise InputError(
-                f"{folder.path} can't be resumed: its {key.replace('_', ' ')} isn't the one it began with "
-                f"(see {files.IDENTITY}), so the result would be of neither"
-            )
+    _refuse_change(folder, identity, federation)
     for change in environment_changes(before, environment(config)):
         warning = f"{change}; the last bits of the result may differ from an uninterrupted run"
         folder.log(f"warning: {warning}")
@@ -168,6 +178,28 @@ def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
     folder.write_json(files.STATUS, {"status": "running", "round": last_round})
     folder.log(f"resumes after round {last_round}")
     return last_round
+
+
+def _refuse_change(folder: RunFolder, identity: Mapping[str, Any], federation: Federation) -> None:
+    """Refuses to go on with another data set, partition or initial model than a run began with."""
+    for key, before in fingerprints(identity).items():
+        if before != fingerprints(federation.identity)[key]:
+            raise InputError(
+                f"{folder.path}: the {key.replace('_', ' ')} isn't the one that this run began with "
+                f"(see {files.IDENTITY}), so the result would be of neither; choose another folder, or --overwrite"
+            )
+
+
+def check_unchanged(path: Path, config: Config, components: Components) -> None:
+    """Makes sure that a run is one of just these data, partition and initial model, whatever their names are.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    folder = RunFolder(path)
+    identity = folder.read_json(files.IDENTITY)
+    if identity is not None:
+        _refuse_change(folder, identity, build_federation(config, components))
 
 
 def _continue(folder: RunFolder, config: Config, federation: Federation, show: Reporter) -> None:
@@ -196,7 +228,7 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
         if done > pace.saved_round:
             pace.save(folder, federation)
         folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
-        command = f"adabest resume {shlex.quote(str(folder.path))}"
+        command = resume_command(folder.path)
         if config.has_objects():
             command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
         how = f"interrupted after round {done}; resume with: {command}"

@@ -38,7 +38,8 @@ MODELS = {"scored": "model.safetensors", "aggregate": "aggregate.safetensors", "
 ENDED = ("finished", "diverged")
 _LOCK = ".lock"
 _PARTIAL = ".partial"
-_PATIENCE = 1.0  # seconds; a reader that looks whether someone writes holds the lock for a moment
+_PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
+_ATTEMPTS = 20
 _OURS = {CONFIG, IDENTITY, ENVIRONMENT, METRICS, TIMINGS, LOG, CHECKPOINTS, STATUS, _LOCK, *MODELS.values()}
 
 
@@ -189,6 +190,19 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Lets ``write`` fill a file beside the wanted one, forces it to disk, and puts it in place."""
     partial = path.with_name(path.name + _PARTIAL)
     write(partial)
-    with partial.open("rb+") as file:
+    force_to_disk(partial)
+    for attempt in range(_ATTEMPTS):
+        try:
+            partial.replace(path)
+        except PermissionError:  # on Windows, as long as someone reads the file
+            if attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(_PATIENCE / _ATTEMPTS)
+        else:
+            return
+
+
+def force_to_disk(path: Path) -> None:
+    """Waits until a file is on the disk, not only in the operating system's hands."""
+    with path.open("rb+") as file:
         os.fsync(file.fileno())
-    partial.replace(path)

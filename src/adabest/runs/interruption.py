@@ -3,14 +3,24 @@
 Nothing is interrupted in the middle of an assignment, so the state in memory is always that of a finished round.
 """
 
+import os
+import shlex
 import signal
+import subprocess
 import threading
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
 from adabest.errors import Interrupted
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+
+
+def resume_command(folder: Path) -> str:
+    """What to type to continue, quoted as the shell of this platform wants it."""
+    words = ["adabest", "resume", str(folder)]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 class StopRequests:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from adabest.errors import InputError
 from adabest.models import build_model
 from adabest.runs import folder as files
-from adabest.runs.config import CONFIG_OPTIONS, Config, read_toml
+from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
 
 
@@ -52,8 +52,16 @@ class Run:
 
     @functools.cached_property
     def model(self) -> nn.Module:
-        """The scored model, ready for inference on normalised inputs."""
+        """The scored model, for normalised inputs; ``predict`` takes them as they are."""
         return self.load_model()
+
+    def predict(self, inputs: Any) -> Tensor:
+        """Class scores of the scored model for inputs as they are in the data set, samples first."""
+        precision = getattr(torch, self.config.precision)
+        mean, std = (torch.tensor(self.identity[key], dtype=precision) for key in ("mean", "std"))
+        with torch.no_grad():
+            scores: Tensor = self.model((torch.as_tensor(inputs).to(precision) - mean) / std)
+        return scores
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
         """A model of a finished run.
@@ -71,13 +79,13 @@ class Run:
         if not path.is_file():
             raise InputError(f"{self.folder} has no model yet: the run is {self.status}")
         if module is None:
-            if str(self.config.model).startswith("python-object:"):
+            if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it to load_model(module=...)")
             example = torch.zeros(2, *self.identity["input_shape"])
             module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
         tensors = load_file(path)
         try:
-            module.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+            module.to(getattr(torch, self.config.precision)).load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()

@@ -1,0 +1,26 @@
+"""Where the README's figures beyond one seed come from, and how the demo's β was chosen: on the validation clients.
+
+python examples/demo_seeds.py
+"""
+
+from pathlib import Path
+from statistics import mean
+
+import adabest
+from adabest.report import Table, rounds_to
+
+SEEDS = (0, 1, 2)
+ALGORITHMS = ["fedavg", "fedprox", "scaffold", "feddyn", "adabest,beta=0.6", "adabest,beta=0.8", "adabest,beta=0.9"]
+DEMO = Path(__file__).with_name("demo.toml")
+
+comparisons = [adabest.compare(DEMO, algorithms=ALGORITHMS, seed=seed, out=f"runs/demo-seeds/{seed}") for seed in SEEDS]
+rows = []
+for label in ALGORITHMS:
+    runs = [comparison.runs[label] for comparison in comparisons]
+    validation = mean(100 * run.final["validation_accuracy"] for run in runs)
+    test = ", ".join(f"{100 * run.final['scored_accuracy']:.1f}" for run in runs)
+    rounds = ", ".join(str(rounds_to(run, 0.95)) for run in runs)
+    norms = ", ".join(f"{run.final['cloud_norm']:.1f}" for run in runs)
+    rows.append((label, f"{validation:.2f}", test, rounds, norms))
+head = ("algorithm", "validation %, mean", "test %", "rounds to 95 %", "‖θ‖")
+print(Table(head, tuple(rows)).markdown())
