@@ -132,9 +132,7 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
-        chosen = self.cohort(self.state.round + 1) if cohort is None else np.sort(cohort)
-        if len(chosen) == 0 or len(np.unique(chosen)) < len(chosen) or not np.isin(chosen, self._clients).all():
-            raise InputError(f"the cohort {chosen.tolist()} should be one or more of the training clients, each once")
+        chosen = self.cohort(self.state.round + 1) if cohort is None else self._checked(cohort)
         after, outcomes = self._round(chosen.tolist())
         records = _records(outcomes)
         after = replace(after, scored=self._scored(records))
@@ -160,6 +158,13 @@ class Simulation:
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
         self.state = State.from_snapshot(snapshot, type(self.state.server), self._initial.device)
+
+    def _checked(self, cohort: np.ndarray) -> np.ndarray:
+        """A given cohort in the order of the clients, if it is one."""
+        chosen = np.unique(cohort)
+        if len(chosen) == 0 or len(chosen) < len(cohort) or not np.isin(chosen, self._clients).all():
+            raise InputError(f"the cohort {cohort.tolist()} should be one or more of the training clients, each once")
+        return chosen
 
     def _round(self, cohort: list[int]) -> tuple[State, list[Outcome]]:
         """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
