@@ -1,4 +1,4 @@
-"""Where the README's figures beyond one seed come from, and how the demo's β was chosen: on the validation clients.
+"""Where the README's figures beyond one seed come from, and which β the validation clients prefer.
 
 python examples/demo_seeds.py
 """
