@@ -136,3 +136,27 @@ def assert_same(a: Snapshot, b: Snapshot) -> None:
     for name, tensor in a.tensors.items():
         assert tensor.dtype == b.tensors[name].dtype, name
         assert torch.equal(tensor, b.tensors[name]), name
+
+
+# What is measured of an evaluated round, in the order of the file.
+METRICS = (
+    "round",
+    "scored_accuracy",
+    "scored_loss",
+    "aggregate_accuracy",
+    "aggregate_loss",
+    "cloud_accuracy",
+    "cloud_loss",
+    "train_accuracy",
+    "train_loss",
+    "validation_accuracy",
+    "validation_spread",
+    "validation_worst_tenth",
+    "cloud_norm",
+    "h_norm",
+    "client_h_norm",
+    "h_cosine",
+    "bytes_down",
+    "bytes_up",
+    "local_steps",
+)

@@ -360,7 +360,7 @@ class TestReduction:
 
     def test_an_undeclared_mean_is_named(self) -> None:
         replies = reduce_replies({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])
-        with pytest.raises(KeyError, match=r"'model' under 'samples' isn't declared.*model under one"):
+        with pytest.raises(KeyError, match=r"'model' under 'samples': it isn't declared.*model under one"):
             replies.mean("model", "samples")
 
 

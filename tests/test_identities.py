@@ -467,7 +467,7 @@ def test_a_weighted_mean_by_hand() -> None:
 
 def test_a_mean_that_was_not_declared_is_refused_by_name() -> None:
     reduced = reduce_replies(FedAvg.means, [(0, FedAvg.Reply(vector(1.0), vector(2.0)))])
-    with pytest.raises(KeyError, match=r"the mean of 'model' under 'one' isn't declared.*model under samples"):
+    with pytest.raises(KeyError, match=r"no mean of 'model' under 'one': it isn't declared.*model under samples"):
         reduced.mean("model")
 
 

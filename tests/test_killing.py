@@ -137,29 +137,27 @@ def kill_at_random(folder: Path, settings: dict[str, Any], moments: random.Rando
         return child.returncode < 0
 
 
+def assert_survives(settings: dict[str, Any], moments: random.Random, tmp_path: Path) -> None:
+    """Ten attempts to kill a run, at least four of which hit, change no byte of its results."""
+    straight, folder = run(tmp_path / "straight", **settings), tmp_path / "killed"
+    kills = [kill_at_random(folder, settings, moments) for _ in range(10)]
+    assert sum(kills) >= 4
+    assert resume(folder).status == "finished"
+    assert results(folder) == results(straight.folder)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("checkpoint_every", [1, 4])
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
 def test_killed_many_times(algorithm: str, checkpoint_every: int, tmp_path: Path) -> None:
     settings = {**SLOW, "algorithm": algorithm, "checkpoint_every": checkpoint_every, "unbalance": 0.3}
     settings |= {"model": "tiny_runs:dropping", "augmentation": "flip-crop"}
-    straight = run(tmp_path / "straight", **settings)
-    folder, moments = tmp_path / "killed", random.Random(f"{algorithm} {checkpoint_every}")
-    kills = [kill_at_random(folder, settings, moments) for _ in range(10)]
-    assert sum(kills) >= 4
-    assert resume(folder).status == "finished"
-    assert results(folder) == results(straight.folder)
+    assert_survives(settings, random.Random(f"{algorithm} {checkpoint_every}"), tmp_path)
 
 
 @pytest.mark.soak
 def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
-    settings = {**SLOW, "checkpoint_every": 0}
-    straight = run(tmp_path / "straight", **settings)
-    folder, moments = tmp_path / "killed", random.Random(1)
-    kills = [kill_at_random(folder, settings, moments) for _ in range(10)]
-    assert sum(kills) >= 4
-    assert resume(folder).status == "finished"
-    assert results(folder) == results(straight.folder)
+    assert_survives({**SLOW, "checkpoint_every": 0}, random.Random(1), tmp_path)
 
 
 @pytest.mark.soak

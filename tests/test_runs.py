@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import load_file
+from small import METRICS
 from tiny_runs import (
     Killed,
     break_off,
@@ -43,27 +44,6 @@ from adabest.runs.interruption import StopRequests
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 MODELS = ("model", "aggregate", "cloud")
-ROW = (
-    "round",
-    "scored_accuracy",
-    "scored_loss",
-    "aggregate_accuracy",
-    "aggregate_loss",
-    "cloud_accuracy",
-    "cloud_loss",
-    "train_accuracy",
-    "train_loss",
-    "validation_accuracy",
-    "validation_spread",
-    "validation_worst_tenth",
-    "cloud_norm",
-    "h_norm",
-    "client_h_norm",
-    "h_cosine",
-    "bytes_down",
-    "bytes_up",
-    "local_steps",
-)
 
 
 def strict_rows(path: Path) -> list[dict[str, Any]]:
@@ -103,7 +83,7 @@ class TestFolder:
 
     def test_metrics(self, finished: adabest.Run) -> None:
         rows = strict_rows(finished.folder / "metrics.jsonl")
-        assert [tuple(row) for row in rows] == [ROW] * 3
+        assert [tuple(row) for row in rows] == [METRICS] * 3
         assert [row["round"] for row in rows] == [2, 4, 5]
         assert rows == finished.metrics
         last = rows[-1]

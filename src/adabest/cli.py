@@ -21,7 +21,7 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.algorithms import ALGORITHMS
-from adabest.errors import AdabestError, InputError, Interrupted
+from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
 from adabest.registry import Option, check_options, split_specification
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
@@ -61,18 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=given or ["--help"],
         )
         return command()
-    except InputError as error:
+    except (InputError, Interrupted) as error:
         print(f"adabest: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except Interrupted as error:
-        print(f"adabest: {error}", file=sys.stderr)
-        return INTERRUPTED
+        return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
     except KeyboardInterrupt:
         print("adabest: interrupted; a run that was begun can be resumed", file=sys.stderr)
         return INTERRUPTED
-    except AdabestError as error:
-        print(f"adabest: {error}", file=sys.stderr)
-        return 1
 
 
 def _commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:

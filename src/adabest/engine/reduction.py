@@ -26,9 +26,10 @@ class ReducedReplies(Replies):
         try:
             return self._means[field, weight]
         except KeyError:
-            declared = ", ".join(f"{f} under {w}" for f, w in self._means)
+            there = ", ".join(f"{f} under {w}" for f, w in self._means)
             raise KeyError(
-                f"the mean of {field!r} under {weight!r} isn't declared in the algorithm's `means` (there: {declared})"
+                f"there is no mean of {field!r} under {weight!r}: it isn't declared in the algorithm's `means`, or the "
+                f"replies lack the field or the weight (there is: {there})"
             ) from None
 
 
