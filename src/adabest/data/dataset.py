@@ -15,6 +15,7 @@ from torch import Tensor
 from adabest.errors import InputError
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_CLIENTS = "clients"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Dataset:
         mean: What is subtracted from an input, a scalar or one value a channel ``[channels, 1, 1]``.
         std: What it is then divided by, likewise.
         defaults: The settings that suit it.
+        clients: Which client each training sample belongs to, int64 from 0 without gaps, where the data set comes split
+            by client; None where it doesn't.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Dataset:
     mean: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(0.0))
     std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0))
     defaults: Defaults = Defaults()
+    clients: Tensor | None = None
 
     def __post_init__(self) -> None:
         _check(self.name, {key: getattr(self, key) for key in _ARRAYS})
@@ -67,6 +71,8 @@ class Dataset:
             raise InputError(
                 f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
             )
+        if self.clients is not None:
+            _check_clients(self.name, self.clients, len(self.y_train))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -79,11 +85,20 @@ class Dataset:
         for tensor in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
             digest.update(str(tensor.dtype).encode())
             digest.update(tensor.contiguous().numpy().tobytes())
+        if self.clients is not None:
+            digest.update(self.clients.numpy().tobytes())
         return digest.hexdigest()
 
 
 def from_arrays(
-    x_train: Any, y_train: Any, x_test: Any, y_test: Any, *, name: str = "arrays", defaults: Defaults | None = None
+    x_train: Any,
+    y_train: Any,
+    x_test: Any,
+    y_test: Any,
+    *,
+    clients: Any = None,
+    name: str = "arrays",
+    defaults: Defaults | None = None,
 ) -> Dataset:
     """Makes a data set of NumPy arrays or tensors.
 
@@ -95,6 +110,7 @@ def from_arrays(
         y_train: Training labels, whole numbers from 0.
         x_test: Test inputs.
         y_test: Test labels.
+        clients: Which client each training sample belongs to, by whatever names clients have: numbers or texts.
         name: What to call it.
         defaults: The settings that suit it.
 
@@ -112,11 +128,18 @@ def from_arrays(
         pixels = inputs.to(torch.float64)
         normalisation = {"mean": pixels.mean().float(), "std": pixels.std(unbiased=False).clamp(min=1e-8).float()}
     classes = int(torch.cat([arrays["y_train"], arrays["y_test"]]).max()) + 1
-    return Dataset(name=name, classes=classes, defaults=defaults or Defaults(), **arrays, **normalisation)
+    return Dataset(
+        name=name,
+        classes=classes,
+        defaults=defaults or Defaults(),
+        clients=None if clients is None else _number_clients(name, clients),
+        **arrays,
+        **normalisation,
+    )
 
 
 def from_npz(path: Path) -> Dataset:
-    """Reads a data set from an ``.npz`` file that holds x_train, y_train, x_test and y_test.
+    """Reads a data set from an ``.npz`` file that holds x_train, y_train, x_test, y_test and, if it likes, clients.
 
     Raises:
         InputError: If the file can't be read or lacks an array.
@@ -134,7 +157,7 @@ def from_npz(path: Path) -> Dataset:
     missing = [key for key in _ARRAYS if key not in arrays]
     if missing:
         raise InputError(f"data set file {path} lacks {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
-    return from_arrays(*(arrays[key] for key in _ARRAYS), name=path.stem)
+    return from_arrays(*(arrays[key] for key in _ARRAYS), clients=arrays.get(_CLIENTS), name=path.stem)
 
 
 def _as_tensor(key: str, value: Any) -> Tensor:
@@ -155,6 +178,24 @@ def _as_tensor(key: str, value: Any) -> Tensor:
     if not tensor.is_floating_point():
         raise InputError(f"{key} should hold bytes (pixels) or floating-point numbers, not {tensor.dtype}")
     return tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
+
+
+def _number_clients(name: str, clients: Any) -> Tensor:
+    """Clients from 0, in the order of their names."""
+    names = np.asarray(clients)
+    if names.ndim != 1 or names.dtype.kind not in "iuUS":
+        raise InputError(f"data set {name}: clients should be one number or text a sample, not {names.dtype}")
+    return torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))
+
+
+def _check_clients(name: str, clients: Tensor, samples: int) -> None:
+    if clients.dtype != torch.int64 or clients.shape != (samples,):
+        raise InputError(
+            f"data set {name}: clients ({tuple(clients.shape)}, {clients.dtype}) should be one int64 for each of the "
+            f"{samples} training samples"
+        )
+    if int(clients.min()) < 0 or not bool((torch.bincount(clients) > 0).all()):
+        raise InputError(f"data set {name}: clients should count from 0 without gaps; from_arrays numbers them so")
 
 
 def _check(name: str, arrays: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,124 @@
+"""What each command does, once its options are parsed: it calls the package and prints what came of it."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from adabest import api, report, runs
+from adabest.cli import parser
+from adabest.errors import InputError
+from adabest.registry import split_specification
+
+DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
+
+
+def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """The commands, each as a function that tyro can read and that returns what is to be done."""
+    chosen = given[0] if given else ""
+    return {
+        "run": parser.command(_run, "Run one algorithm.", parser.run_fields(given if chosen == "run" else [])),
+        "compare": parser.command(
+            _compare,
+            "Run several algorithms on the same clients, then write a table and a figure. What is there is resumed.",
+            parser.compare_fields(given if chosen == "compare" else []),
+        ),
+        "resume": parser.command(
+            _resume, "Continue a run, or a comparison, from its last checkpoint.", parser.folder_field()
+        ),
+        "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
+        "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
+        "partition": parser.command(
+            _partition, "Show how a data set is dealt to clients: statistics and a heat map.", parser.partition_fields()
+        ),
+    }
+
+
+def _run(arguments: Any) -> int:
+    settings = parser.given(arguments)
+    settings["algorithm"], _ = split_specification(settings["algorithm"])  # its options are the defaults of their own
+    return _tell_run(api.run(**settings))
+
+
+def _tell_run(run: runs.Run) -> int:
+    console = _console()
+    if run.status == "diverged":
+        console.print(
+            f"Diverged in round {run.round}: {run.reason}. The models of the round before are in {run.folder}"
+        )
+        return DIVERGED
+    final = run.final
+    console.print(
+        f"Round {final['round']}: accuracy {100 * final['scored_accuracy']:.2f} % (scored), "
+        f"{100 * final['aggregate_accuracy']:.2f} % (aggregate), {100 * final['cloud_accuracy']:.2f} % (cloud)"
+    )
+    console.print(f"Written to {run.folder}")
+    return DONE
+
+
+def _compare(arguments: Any) -> int:
+    return _tell_comparison(api.compare(**parser.given(arguments)))
+
+
+def _tell_comparison(comparison: api.Comparison) -> int:
+    console = _console()
+    console.print(comparison.table.rich())
+    for path in comparison.files:
+        console.print(f"Written: {path}")
+    return DIVERGED if any(run.status == "diverged" for run in comparison.runs.values()) else DONE
+
+
+def _resume(arguments: Any) -> int:
+    if api.is_comparison(arguments.folder):
+        return _tell_comparison(api.resume_comparison(arguments.folder))
+    return _tell_run(api.resume(arguments.folder))
+
+
+def _list(arguments: Any) -> int:
+    found = runs.find_runs(arguments.folder)
+    if not found:
+        raise InputError(f"there are no runs below {arguments.folder}")
+    loaded = []
+    for path in found:
+        try:
+            loaded.append(runs.load(path))
+        except InputError as error:
+            print(f"adabest: {error}", file=sys.stderr)
+    _console().print(report.runs_table(loaded).rich())
+    return DONE
+
+
+def _show(arguments: Any) -> int:
+    run = runs.load(arguments.folder)
+    console = _console()
+    console.print(report.facts_table(run.config.flat(), "settings").rich())
+    if run.identity:
+        console.print(report.facts_table(run.identity["partition"], "partition").rich())
+    console.print(report.facts_table({"status": run.status, "round": run.round, **run.final}, "result").rich())
+    return DONE
+
+
+def _partition(arguments: Any) -> int:
+    settings = parser.given(arguments)
+    out = Path(settings.pop("out"))
+    config, components = runs.resolve(settings)
+    partition = runs.cut_partition(config, components)
+    statistics = runs.partition_statistics(partition)
+    title = f"{config.dataset}, {config.partition}, mean label entropy {partition.label_entropy:.2f}"
+    console = _console()
+    console.print(report.facts_table(statistics, "partition").rich())
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        written = report.save_figure(report.partition_figure(partition, title), out)
+    except OSError as error:
+        raise InputError(f"can't write the figure {out}: {error.strerror or error}") from error
+    for path in written:
+        console.print(f"Written: {path}")
+    return DONE
+
+
+def _console() -> Console:
+    """Prints text as it is: no markup, no colours in it, and paths stay in one piece."""
+    return Console(markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,205 @@
+"""The options of each command, as tyro can read them.
+
+The options of a run are the fields of ``Config`` and the hyper-parameters of the chosen algorithm, so the parser is
+built when the algorithm is known; a configuration file's values become the defaults.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import docstring_parser
+import tyro
+
+from adabest.algorithms import ALGORITHMS
+from adabest.errors import InputError
+from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
+from adabest.registry import Option, check_options, split_specification
+from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
+
+_OUT = "Folder to write to. By default below runs/."
+_OVERWRITE = "Replace a run that lies there."
+_PARTITION_OPTIONS = (
+    "dataset",
+    "clients",
+    "validation_clients",
+    "partition",
+    "alpha",
+    "unbalance",
+    "seed",
+    "partition_seed",
+)
+
+Field = tuple[str, Any, Any]
+
+
+def run_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, its algorithm's own among them, and where it goes."""
+    from_file = _from_file(given)
+    specification = _value_of("--algorithm", given)
+    merged = merge(from_file, {} if specification is None else {"algorithm": specification})
+    name = str(merged.get("algorithm", Config.algorithm))
+    own = algorithm_options(name)
+    defaults = _check_file(merged, {**CONFIG_OPTIONS, **own, **_DESTINATION})
+    help_texts = _help_texts(Config) | _help_texts(ALGORITHMS.find(name))
+    return [_config_field(), *fields({**CONFIG_OPTIONS, **own}, help_texts, defaults), *_destination_fields(defaults)]
+
+
+def compare_fields(given: Sequence[str]) -> list[Field]:
+    """The settings of all runs, those of the algorithms among them, and where they go."""
+    from_file = _from_file(given)
+    algorithms = _values_of("--algorithms", given) or from_file.get("algorithms", DEFAULT_ALGORITHMS)
+    check_algorithms(algorithms)
+    own: dict[str, Option] = {}
+    owners: dict[str, list[str]] = {}
+    help_texts = _help_texts(Config)
+    for specification in algorithms:
+        name, _ = split_specification(specification)
+        for key, option in algorithm_options(name).items():
+            owners.setdefault(key, []).append(name)
+            # A switch can't be left open, so it shows its default, unless the algorithms have different ones.
+            switch = option.type is bool and own.get(key, option) == option
+            own[key] = option if switch else Option(option.type | None, None)
+        help_texts = _help_texts(ALGORITHMS.find(name)) | help_texts
+    shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
+    special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), "target": Option(float | None, None)}
+    help_texts |= {
+        key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
+        for key, names in owners.items()
+    }
+    help_texts |= {
+        "algorithms": "What to compare: names with options, as in adabest,beta=0.9.",
+        "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
+    }
+    defaults = _check_file(from_file, {**shared, **own, **special, **_DESTINATION})
+    return [
+        _config_field(),
+        *fields({**special, **shared, **own}, help_texts, defaults),
+        *_destination_fields(defaults),
+    ]
+
+
+def partition_fields() -> list[Field]:
+    """The settings that a partition depends on, and where its figure goes."""
+    options = {name: CONFIG_OPTIONS[name] for name in _PARTITION_OPTIONS}
+    out = ("out", Annotated[str, tyro.conf.arg(help="Figure to write, without ending.")], "partition")
+    return [*fields(options, _help_texts(Config), {}), out]
+
+
+def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
+    """A folder, given by its place."""
+    help_text = "The folder."
+    metavar = "FOLDER" if default is dataclasses.MISSING else "[FOLDER]"
+    return [("folder", Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=help_text, metavar=metavar)], default)]
+
+
+def _config_field() -> Field:
+    help_text = "A TOML file whose settings are the defaults of the options below; it comes first."
+    hint = tyro.conf.arg(help=help_text, metavar="[CONFIG.TOML]", help_behavior_hint="")
+    return ("config", Annotated[str | None, tyro.conf.Positional, hint], None)
+
+
+_DESTINATION = {"out": Option(str | None, None), "overwrite": Option(bool, False)}
+
+
+def _destination_fields(defaults: Mapping[str, Any]) -> list[Field]:
+    return fields(_DESTINATION, {"out": _OUT, "overwrite": _OVERWRITE}, defaults)
+
+
+def fields(options: Mapping[str, Option], help_texts: Mapping[str, str], defaults: Mapping[str, Any]) -> list[Field]:
+    """Options, each with its help text, and with its default unless there is another one."""
+    parsed = []
+    for name, option in options.items():
+        default = defaults.get(name, option.default)
+        # A default of None means "decided later", which the help text says in words.
+        unset: dict[str, Any] = {"help_behavior_hint": "", "metavar": _metavar(option.type)} if default is None else {}
+        parsed.append((name, Annotated[option.type, tyro.conf.arg(help=help_texts.get(name, ""), **unset)], default))
+    return parsed
+
+
+def _metavar(annotation: Any) -> str | None:
+    """How the value of an option that may be left open is shown: its type, without the None."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if len(kinds) == 1 and get_origin(kinds[0]) is Literal:
+        return "{" + ",".join(map(str, get_args(kinds[0]))) + "}"
+    return kinds[0].__name__.upper() if len(kinds) == 1 and isinstance(kinds[0], type) else None
+
+
+def command(action: Callable[[Any], int], description: str, fields: Iterable[Field]) -> Callable[..., Any]:
+    """A function of one dataclass, which tyro reads as the options of a subcommand."""
+    kind = dataclasses.make_dataclass(
+        "Arguments",
+        [
+            (name, annotation)
+            if default is dataclasses.MISSING
+            else (name, annotation, dataclasses.field(default=default))
+            for name, annotation, default in fields
+        ],
+        kw_only=True,
+    )
+
+    def parsed(arguments: Any) -> Callable[[], int]:
+        return lambda: action(arguments)
+
+    parsed.__doc__ = description
+    parsed.__annotations__ = {"arguments": Annotated[kind, tyro.conf.arg(name="")]}
+    return parsed
+
+
+def _help_texts(kind: type) -> dict[str, str]:
+    """What a class's docstring says about its attributes."""
+    return {
+        parameter.arg_name: " ".join((parameter.description or "").split())
+        for parameter in docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
+    }
+
+
+def given(arguments: Any) -> dict[str, Any]:
+    """The arguments that have a value; the others are left to their defaults."""
+    values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(arguments)}
+    return {name: value for name, value in values.items() if value is not None and name != "config"}
+
+
+def _from_file(given: Sequence[str]) -> dict[str, Any]:
+    """The settings of the configuration file, if the first argument of the command is one.
+
+    Raises:
+        InputError: If the file can't be read, or stands elsewhere, where its settings would come too late to count.
+    """
+    late = [
+        argument
+        for before, argument in itertools.pairwise(given[1:])
+        if argument.endswith(".toml") and not (before.startswith("--") and "=" not in before) and "=" not in argument
+    ]
+    if late:
+        raise InputError(f"the configuration file {late[0]} must come first: adabest {given[0]} {late[0]} ...")
+    if len(given) < 2 or given[1].startswith("-"):
+        return {}
+    return read_toml(Path(given[1]))
+
+
+def _check_file(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    refuse_unknown(settings, known)
+    return check_options("the configuration", settings, known, text=False)
+
+
+def _value_of(option: str, given: Sequence[str]) -> str | None:
+    """The value of an option that must be known before the parser is built."""
+    values = _values_of(option, given)
+    return values[0] if values else None
+
+
+def _values_of(option: str, given: Sequence[str]) -> list[str]:
+    values: list[str] = []
+    for position, argument in enumerate(given):
+        if argument.startswith(option + "="):
+            values = [argument.partition("=")[2]]
+        elif argument == option:
+            values = []
+            for value in given[position + 1 :]:
+                if value.startswith("--"):
+                    break
+                values.append(value)
+    return values
