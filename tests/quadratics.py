@@ -14,6 +14,7 @@ from adabest.algorithms.base import ClientContext, Population, ServerContext, Up
 from adabest.engine import LocalPass, LocalTraining, Rules, Scores, Simulation, State, ValidationScores
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.federation import Attendance
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def simulate(
         task,
         np.arange(len(task.counts) if clients is None else clients),
         training=LocalTraining(learning_rate=eta, learning_rate_decay=decay, weight_decay=0.0, clip=clip),
-        rules=Rules(participation=participation, server_rate=server_rate, seed=seed),
+        attendance=Attendance(participation=participation, seed=seed),
+        rules=Rules(server_rate=server_rate),
     )
 
 

@@ -12,7 +12,7 @@ from adabest.algorithms import Algorithm
 from adabest.data import Dataset, from_arrays
 from adabest.engine import ClassificationTask, LocalTraining, Rules, Simulation, Snapshot
 from adabest.engine.task import no_heartbeat
-from adabest.federation import Partition, Scheme, cut
+from adabest.federation import Attendance, Partition, Scheme, cut
 from adabest.federation.batches import batch_table, batches_per_epoch
 from adabest.models import prepare
 
@@ -63,14 +63,16 @@ def make_simulation(
     *,
     training: LocalTraining | None = None,
     heartbeat: Callable[[], None] = no_heartbeat,
-    **rules: Any,
+    rules: Rules | None = None,
+    **attendance: Any,
 ) -> Simulation:
     return Simulation(
         algorithm,
         task,
         task.partition.training,
         training=training or LocalTraining(weight_decay=1e-3),
-        rules=Rules(**{"participation": 0.3, "seed": SEED, **rules}),
+        attendance=Attendance(**{"participation": 0.3, "seed": SEED, **attendance}),
+        rules=rules,
         heartbeat=heartbeat,
     )
 
@@ -156,6 +158,8 @@ METRICS = (
     "h_norm",
     "client_h_norm",
     "h_cosine",
+    "present",
+    "cohort",
     "bytes_down",
     "bytes_up",
     "local_steps",

@@ -14,7 +14,7 @@ from tiny_runs import Bomb, arguments, break_off, command, contents, ends_after,
 
 import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
-from adabest.engine import Simulation
+from adabest.federation import Roster
 from adabest.report import comparison_figure
 from adabest.runs import execute
 
@@ -64,14 +64,14 @@ class TestRuns:
 
     def test_on_the_same_clients(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cohorts: dict[int, list[list[int]]] = {}
-        draw = Simulation.cohort
+        draw = Roster.cohort
 
-        def cohort(self: Simulation, round_number: int) -> np.ndarray:
-            chosen = draw(self, round_number)
-            cohorts.setdefault(round_number, []).append(chosen.tolist())
+        def cohort(self: Roster) -> np.ndarray:
+            chosen = draw(self)
+            cohorts.setdefault(self.round, []).append(chosen.tolist())
             return chosen
 
-        monkeypatch.setattr(Simulation, "cohort", cohort)
+        monkeypatch.setattr(Roster, "cohort", cohort)
         done = compare(tmp_path / "all", rounds=3)
         identities = [run.identity for run in done.runs.values()]
         assert all(identity == identities[0] for identity in identities)
@@ -83,7 +83,7 @@ class TestRuns:
         own = {label: dict(run.config.hyperparameters) for label, run in done.runs.items()}
         assert own["fedavg"] == {}
         assert own["feddyn"]["mu"] == 0.3
-        assert own["adabest"] == {"mu": 0.3, "beta": 0.5}
+        assert own["adabest"] == vars(AdaBest(mu=0.3, beta=0.5))
 
     def test_an_algorithm_twice(self, tmp_path: Path) -> None:
         done = compare(
@@ -91,17 +91,17 @@ class TestRuns:
         )
         own = {label: dict(run.config.hyperparameters) for label, run in done.runs.items()}
         assert own == {
-            "adabest": {"mu": 0.02, "beta": 0.5},
-            "adabest,beta=0.9": {"mu": 0.02, "beta": 0.9},
-            "adabest,mu=0": {"mu": 0.0, "beta": 0.5},
+            "adabest": vars(AdaBest(mu=0.02, beta=0.5)),
+            "adabest,beta=0.9": vars(AdaBest(mu=0.02, beta=0.9)),
+            "adabest,mu=0": vars(AdaBest(mu=0.0, beta=0.5)),
         }
         assert [row["algorithm"] for row in table_of(done.folder)] == list(own)
 
     def test_objects(self, tmp_path: Path) -> None:
         algorithms = [FedAvg(), AdaBest(beta=0.5), "adabest"]
         done = compare(tmp_path / "all", algorithms=algorithms, dataset=stripes(), rounds=2)
-        assert list(done.runs) == ["fedavg", "adabest,mu=0.02,beta=0.5", "adabest"]
-        assert done.runs["adabest,mu=0.02,beta=0.5"].config.hyperparameters["beta"] == 0.5
+        assert list(done.runs) == ["fedavg", "adabest,beta=0.5", "adabest"]
+        assert done.runs["adabest,beta=0.5"].config.hyperparameters["beta"] == 0.5
         before = {label: times(run.folder) for label, run in done.runs.items()}
         again = compare(tmp_path / "all", algorithms=algorithms, dataset=stripes(), rounds=2)
         assert {label: times(run.folder) for label, run in again.runs.items()} == before

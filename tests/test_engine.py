@@ -130,9 +130,6 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("participation", 0.0),
-            ("participation", 1.01),
-            ("participation", math.nan),
             ("server_rate", 0.0),
             ("server_rate", math.inf),
         ],

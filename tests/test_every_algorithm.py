@@ -35,13 +35,23 @@ from adabest.algorithms.base import (
 from adabest.engine import Simulation, Snapshot
 from adabest.engine.reduction import reduce_replies
 from adabest.errors import InputError
-from adabest.registry import check_options, options_of
+from adabest.registry import check_options, options_of, split_specification
 
 CLIENTS = 5
 DIM = 3
 COHORTS = [[0, 2, 3], [1, 2], [0, 3, 4]]  # some clients come back, after one round or two, and the sizes differ
 
 NAMES = ALGORITHMS.names()
+# Algorithms whose options change what is kept or sent are examined with these options, too.
+VARIANTS = [
+    *NAMES,
+    "adabest,beta_decay=0.5,patience=1",
+    "feddyn,clip_proximal=false",
+    "feddyn,sample_mean=progressive",
+    "scaffold,control_rate=undecayed",
+    "scaffold,sample_mean=progressive",
+    "scaffold-m,sample_mean=progressive",
+]
 DTYPES = [torch.float32, torch.float64]
 FUNCTIONS = (
     "server_init",
@@ -64,15 +74,23 @@ VECTORS = {
 }
 
 # The ranges that parameters of these names have in every algorithm: values outside of them, and their ends.
-OUTSIDE = {"mu": [-0.001, -1.0], "beta": [-0.001, 1.001]}
-ENDS = {"mu": [0.0], "beta": [0.0, 1.0]}
+OUTSIDE: dict[str, list[float]] = {
+    "mu": [-0.001, -1.0],
+    "beta": [-0.001, 1.001],
+    "beta_decay": [-0.1, 1.1],
+    "patience": [0, -3, 2.5],
+}
+ENDS: dict[str, list[float]] = {"mu": [0.0], "beta": [0.0, 1.0], "beta_decay": [0.0, 1.0], "patience": [1]}
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
+every_variant = pytest.mark.parametrize("name", VARIANTS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
-def make(name: str) -> Algorithm:
-    return ALGORITHMS.find(name)()
+def make(specification: str) -> Algorithm:
+    name, options = split_specification(specification)
+    kind = ALGORITHMS.find(name)
+    return kind(**check_options(name, options, options_of(kind)))
 
 
 # --- Recording --------------------------------------------------------------------------------------------------------
@@ -296,7 +314,7 @@ def test_its_class_and_its_module_say_what_it_is(name: str) -> None:
 # --- Types and shapes -------------------------------------------------------------------------------------------------
 
 
-@every_algorithm
+@every_variant
 def test_states_messages_and_replies_are_named_tuples_of_tensors(name: str) -> None:
     recording = record(name)
     things = [call.result for call in recording.calls if call.function in {"server_init", "client_init", "downlink"}]
@@ -309,7 +327,7 @@ def test_states_messages_and_replies_are_named_tuples_of_tensors(name: str) -> N
         assert all(isinstance(value, Tensor) for value in thing)
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
     recording = record(name, dtype=dtype)
@@ -322,7 +340,7 @@ def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype)
         assert model.dtype == dtype
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 def test_what_is_sent_has_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
     """Numbers too: what travels can be put into one buffer."""
@@ -333,15 +351,17 @@ def test_what_is_sent_has_the_type_of_the_model(name: str, dtype: torch.dtype) -
     assert {tensor.dtype for tensor in tensors_in(tuple(sent))} == {dtype}
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 def test_everything_is_a_vector_of_the_model_or_one_number(name: str, dtype: torch.dtype) -> None:
     for call in record(name, dtype=dtype).calls:
+        kept = call.result.server if call.function == "server_step" else call.result
+        memory = getattr(kept, "h_norms", None)  # the one thing that is neither: a list of numbers
         for tensor in tensors_in(call.result):
-            assert tensor.shape in {(DIM,), (1,)}, call.function
+            assert tensor is memory or tensor.shape in {(DIM,), (1,)}, call.function
 
 
-@every_algorithm
+@every_variant
 def test_types_and_shapes_of_states_never_change(name: str) -> None:
     """A store keeps each field in one tensor, made when the first client took part."""
     recording = record(name)
@@ -356,7 +376,7 @@ def test_types_and_shapes_of_states_never_change(name: str) -> None:
         assert len(signatures) == 1, later
 
 
-@every_algorithm
+@every_variant
 def test_updates_and_corrections_are_what_the_engine_expects(name: str) -> None:
     recording = record(name)
     assert all(isinstance(call.result, Correction) for call in recording.of("client_start"))
@@ -367,7 +387,7 @@ def test_updates_and_corrections_are_what_the_engine_expects(name: str) -> None:
 # --- Leading batch dimensions -----------------------------------------------------------------------------------------
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 @pytest.mark.parametrize("function", ["client_start", "client_finish", "client_estimate"])
 @pytest.mark.parametrize("shared_message", [True, False], ids=["one message", "a message each"])
@@ -397,7 +417,7 @@ class StackedReplies(Replies):
         return torch.stack([lane.mean(field, weight) for lane in self._lanes])
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 def test_stacked_lanes_give_the_same_as_one_by_one(name: str, dtype: torch.dtype) -> None:
     """Several runs at once, as a batched engine would have them."""
@@ -416,7 +436,7 @@ def test_stacked_lanes_give_the_same_as_one_by_one(name: str, dtype: torch.dtype
             assert_equal(unstacked(message, index, len(lanes)), call.result)
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 @pytest.mark.parametrize("function", ["server_init", "client_init"])
 def test_states_start_with_the_leading_dimensions_of_the_model(name: str, dtype: torch.dtype, function: str) -> None:
@@ -432,14 +452,14 @@ def test_states_start_with_the_leading_dimensions_of_the_model(name: str, dtype:
 # --- Purity -----------------------------------------------------------------------------------------------------------
 
 
-@every_algorithm
+@every_variant
 def test_nothing_that_is_given_is_changed(name: str) -> None:
     for call in record(name).calls:
         assert tensors_in(call.given), "nothing to be changed"
         assert call.untouched, call.function
 
 
-@every_algorithm
+@every_variant
 def test_the_same_question_gets_the_same_answer(name: str) -> None:
     """Nothing is remembered outside of the states."""
     recording = record(name)
@@ -447,13 +467,13 @@ def test_the_same_question_gets_the_same_answer(name: str) -> None:
         assert_equal(getattr(recording.algorithm, call.function)(*call.given), call.result)
 
 
-@every_algorithm
+@every_variant
 def test_a_run_can_be_repeated(name: str) -> None:
     one, other = (record(name).simulation.snapshot() for _ in range(2))
     assert_same_snapshots(one, other)
 
 
-@every_algorithm
+@every_variant
 def test_a_run_on_digits_can_be_repeated(name: str) -> None:
     simulations = [simulate_digits(make(name), digits_task(unbalance=0.3, dtype=torch.float32)) for _ in range(2)]
     metrics = [[simulation.step(evaluate=True) for _ in range(2)] for simulation in simulations]
@@ -472,7 +492,7 @@ def assert_same_snapshots(one: Snapshot, other: Snapshot) -> None:
         assert torch.equal(tensor, other.tensors[name]), name
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 @pytest.mark.parametrize("interrupted_after", [0, 1, 4])
 def test_a_restored_run_continues_to_the_last_bit(name: str, dtype: torch.dtype, interrupted_after: int) -> None:
@@ -492,7 +512,7 @@ def test_a_restored_run_continues_to_the_last_bit(name: str, dtype: torch.dtype,
         assert_equal(second.client_state(client), whole.client_state(client))
 
 
-@every_algorithm
+@every_variant
 def test_a_snapshot_can_be_restored_more_than_once(name: str) -> None:
     """Neither the run it was taken of nor one that was restored from it may change it."""
     task = random_quadratics(4, CLIENTS, unbalanced=True)
@@ -510,7 +530,7 @@ def test_a_snapshot_can_be_restored_more_than_once(name: str) -> None:
 # --- The population ---------------------------------------------------------------------------------------------------
 
 
-@every_algorithm
+@every_variant
 def test_the_population_is_read_if_and_only_if_that_is_declared(name: str) -> None:
     recording = record(name)
     calls = recording.of("downlink") + recording.of("server_step")
@@ -524,7 +544,7 @@ def test_the_population_is_read_if_and_only_if_that_is_declared(name: str) -> No
     assert refused == recording.algorithm.needs_population
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not make(name).needs_population])
+@pytest.mark.parametrize("name", [name for name in VARIANTS if not make(name).needs_population])
 def test_an_undeclared_population_changes_nothing_even_if_it_is_there(name: str) -> None:
     recording = record(name)
     for call in recording.of("downlink") + recording.of("server_step"):
@@ -533,7 +553,7 @@ def test_an_undeclared_population_changes_nothing_even_if_it_is_there(name: str)
             assert_equal(result, call.result)
 
 
-@every_algorithm
+@every_variant
 def test_clients_that_never_take_part_matter_if_and_only_if_the_population_is_declared(name: str) -> None:
     task = random_quadratics(0, 3 * CLIENTS, unbalanced=True)
     alone, among_others = simulate(make(name), task, clients=CLIENTS), simulate(make(name), task)
@@ -549,7 +569,7 @@ def size_in_bytes(message: Any) -> int:
     return sum(tensor.element_size() * tensor.numel() for tensor in message)
 
 
-@every_algorithm
+@every_variant
 @every_dtype
 def test_bytes_are_those_of_messages_and_replies(name: str, dtype: torch.dtype) -> None:
     recording = record(name, dtype=dtype)
@@ -559,14 +579,14 @@ def test_bytes_are_those_of_messages_and_replies(name: str, dtype: torch.dtype) 
     assert len(finished) == len(make(name).phases) * sum(map(len, COHORTS))
 
 
-@every_algorithm
+@every_variant
 def test_no_more_vectors_travel_than_the_algorithm_needs(name: str) -> None:
     finished = record(name).of("client_finish")
     vectors = {
         tuple(sum(tensor.numel() == DIM for tensor in sent) for sent in (call.given[1], call.result[1]))
         for call in finished
     }
-    down, up = VECTORS.get(name, next(iter(vectors)))
+    down, up = VECTORS.get(split_specification(name)[0], next(iter(vectors)))
     assert vectors == {(down, up)}
     assert down >= 1, "clients have to be told where to start"
     assert up >= 1
@@ -574,17 +594,18 @@ def test_no_more_vectors_travel_than_the_algorithm_needs(name: str) -> None:
 
 @every_algorithm
 def test_means_are_of_fields_that_replies_have(name: str) -> None:
-    recording = record(name)
-    for call in recording.of("client_finish"):
-        reply = call.result[1]
-        for field, weights in recording.algorithm.means.items():
-            assert field in reply._fields
-            for weight in weights:
+    variants = [record(variant) for variant in VARIANTS if split_specification(variant)[0] == name]
+    means = variants[0].algorithm.means
+    replies = [call.result[1] for recording in variants for call in recording.of("client_finish")]
+    assert set(means) <= {field for reply in replies for field in reply._fields}
+    for reply in replies:
+        for field in set(means) & set(reply._fields):
+            for weight in means[field]:
                 assert weight == "one" or getattr(reply, weight).shape == (1,), "a weight is one number"
                 assert weight == "one" or float(getattr(reply, weight)) > 0
 
 
-@every_algorithm
+@every_variant
 def test_every_field_of_a_reply_is_of_use(name: str) -> None:
     """What is neither averaged nor a weight needn't be sent."""
     means = make(name).means
@@ -593,17 +614,17 @@ def test_every_field_of_a_reply_is_of_use(name: str) -> None:
         assert set(call.result[1]._fields) <= used
 
 
-@every_algorithm
+@every_variant
 def test_the_scored_weight_is_one_that_exists(name: str) -> None:
     assert make(name).scored_weight in {"one", "samples"}
 
 
-@every_algorithm
+@every_variant
 def test_a_round_has_training_in_it(name: str) -> None:
     assert Work.TRAIN in make(name).phases
 
 
-@every_algorithm
+@every_variant
 @settings(max_examples=10)
 @given(order=st.permutations(range(CLIENTS)))
 def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, order: list[int]) -> None:
@@ -615,8 +636,8 @@ def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, 
     replies = [(client, make_reply(name, client)) for client in range(CLIENTS)]
     one = reduce_replies(make(name).means, replies)
     other = reduce_replies(make(name).means, [replies[client] for client in order])
-    for field, weights in make(name).means.items():
-        for weight in weights:
+    for field in replies[0][1]._fields:
+        for weight in make(name).means.get(field, ()):
             assert torch.equal(one.mean(field, weight), other.mean(field, weight))
 
 
@@ -630,7 +651,7 @@ def make_reply(name: str, client: int) -> Any:
 # --- Behaviour that all algorithms share ------------------------------------------------------------------------------
 
 
-@every_algorithm
+@every_variant
 def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None:
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     settled = QuadraticTask(
@@ -643,7 +664,7 @@ def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None
     torch.testing.assert_close(simulation.scored_model(), task.origin, rtol=0, atol=1e-15)
 
 
-@every_algorithm
+@every_variant
 def test_it_learns(name: str) -> None:
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     simulation = simulate(make(name), task)
@@ -652,7 +673,7 @@ def test_it_learns(name: str) -> None:
     assert task.test(simulation.scored_model()).loss - best < 0.5 * (task.test(task.origin).loss - best)
 
 
-@every_algorithm
+@every_variant
 def test_its_metrics_are_finite_and_agree_with_its_state(name: str) -> None:
     simulation = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
     simulation.step()
@@ -667,7 +688,7 @@ def test_its_metrics_are_finite_and_agree_with_its_state(name: str) -> None:
     assert cosine is None or -1 - 1e-12 <= cosine <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("name", ["adabest", "scaffold", "scaffold-m"])
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "scaffold-m", "scaffold,sample_mean=progressive"])
 def test_the_first_local_training_is_fedavgs(name: str) -> None:
     """All states are zero, so nothing corrects the gradient yet, and clients come to the same models bit for bit."""
     task = random_quadratics(0, CLIENTS, unbalanced=True)

@@ -35,8 +35,8 @@ from torch import nn
 
 import adabest
 from adabest.algorithms import ALGORITHMS, AdaBest
-from adabest.engine import Simulation
 from adabest.errors import InputError, Interrupted
+from adabest.federation import Roster
 from adabest.runs import find_runs
 from adabest.runs import folder as files
 from adabest.runs.folder import RunFolder
@@ -393,14 +393,14 @@ class TestSameClients:
     def cohorts(self, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         """Who took part, as places among the training clients, for every round that is run."""
         seen: list[list[int]] = []
-        draw = Simulation.cohort
+        draw = Roster.cohort
 
-        def cohort(self: Simulation, round_number: int) -> np.ndarray:
-            chosen = draw(self, round_number)
-            seen.append(np.searchsorted(self._clients, chosen).tolist())
+        def cohort(self: Roster) -> np.ndarray:
+            chosen = draw(self)
+            seen.append(np.searchsorted(self.present(), chosen).tolist())
             return chosen
 
-        monkeypatch.setattr(Simulation, "cohort", cohort)
+        monkeypatch.setattr(Roster, "cohort", cohort)
         return seen
 
     def test_the_algorithm_changes_neither_cohorts_nor_initial_model(
@@ -458,7 +458,7 @@ class TestReading:
         assert adabest.load(str(finished.folder)).config == finished.config
         assert (finished.status, finished.round, finished.reason) == ("finished", 5, None)
         assert finished.config.algorithm == "adabest"
-        assert finished.config.hyperparameters == {"mu": 0.02, "beta": 0.96}
+        assert finished.config.hyperparameters == vars(AdaBest(mu=0.02, beta=0.96))
         assert finished.final == finished.metrics[-1]
 
     def test_curves(self, finished: adabest.Run) -> None:

@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from torch.nn import functional
 from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn, Scaffold
 from adabest.algorithms.base import ClientContext, Work
 from adabest.data.augmentation import flip_crop
-from adabest.engine import ClassificationTask, LocalTraining, Metrics, Scores, Simulation
+from adabest.engine import ClassificationTask, LocalTraining, Metrics, Rules, Scores, Simulation
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
 
@@ -157,11 +157,13 @@ class TestScoredModel:
 
     @pytest.mark.parametrize("scored_clients", ["seen", "all"])
     @pytest.mark.parametrize("weighted", [False, True])
-    def test_is_the_mean_of_the_latest_client_models(self, weighted: bool, scored_clients: str) -> None:
+    def test_is_the_mean_of_the_latest_client_models(
+        self, weighted: bool, scored_clients: Literal["seen", "all"]
+    ) -> None:
         task = make_task(unbalance=0.5, **FLOAT64)
         # Without μ and β, AdaBest's clients train as FedAvg's do, but weigh the same.
         algorithm: Algorithm = FedAvg() if weighted else AdaBest(mu=0.0, beta=0.0)
-        simulation = make_simulation(algorithm, task, training=TRAINING, scored_clients=scored_clients)
+        simulation = make_simulation(algorithm, task, training=TRAINING, rules=Rules(scored_clients=scored_clients))
         everyone, sizes = task.partition.training.tolist(), task.partition.samples
         assert torch.equal(simulation.scored_model(), task.initial_model())
         latest: dict[int, Tensor] = {}
@@ -469,7 +471,9 @@ class TestRules:
 
     @pytest.mark.parametrize("make", [lambda: AdaBest(beta=0.8), FedDyn])
     def test_the_server_rate_moves_the_cloud_and_nothing_else(self, make: Callable[[], Algorithm]) -> None:
-        full, half = (make_simulation(make(), make_task(**FLOAT64), server_rate=rate) for rate in (1.0, 0.5))
+        full, half = (
+            make_simulation(make(), make_task(**FLOAT64), rules=Rules(server_rate=rate)) for rate in (1.0, 0.5)
+        )
         start = full.state.cloud
         full.step()
         half.step()

@@ -6,8 +6,8 @@ import torch
 
 from adabest.algorithms import Algorithm
 from adabest.data import Dataset, load_dataset
-from adabest.engine import ClassificationTask, LocalTraining, Rules, Simulation
-from adabest.federation import Scheme, cut
+from adabest.engine import ClassificationTask, LocalTraining, Simulation
+from adabest.federation import Attendance, Scheme, cut
 from adabest.models import build_model
 
 CLIENTS = 12
@@ -43,5 +43,5 @@ def simulate_digits(algorithm: Algorithm, task: ClassificationTask, *, participa
         task,
         task.partition.training,
         training=LocalTraining(weight_decay=1e-4),
-        rules=Rules(participation=participation),
+        attendance=Attendance(participation=participation),
     )

@@ -101,6 +101,9 @@ def arguments(**settings: Any) -> list[str]:
     options: list[str] = []
     for name, value in settings.items():
         dashed = name.replace("_", "-")
+        if isinstance(value, list):
+            options += [f"--{dashed}", *map(str, value)]
+            continue
         options += [f"--{'' if value else 'no-'}{dashed}"] if isinstance(value, bool) else [f"--{dashed}", str(value)]
     return options
 

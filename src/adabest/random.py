@@ -45,6 +45,7 @@ class Purpose(enum.IntEnum):
     ROLES = 7
     INITIAL_MODEL = 8
     TEST_SPLIT = 9
+    POPULATION = 10
 
 
 def _signed(word: int) -> int:

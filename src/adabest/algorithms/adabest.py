@@ -14,8 +14,11 @@ from adabest.algorithms.base import (
     Replies,
     ServerContext,
     Update,
+    check_count,
     check_range,
 )
+from adabest.algorithms.plateau import decay_on_plateau, no_norms
+from adabest.algorithms.progressive import count, mean_seen, nothing_seen
 
 
 @dataclass(frozen=True)
@@ -35,23 +38,32 @@ class AdaBest(Algorithm):
     Attributes:
         mu: μ ≥ 0, how strongly a client's own estimate corrects its gradient.
         beta: β in [0, 1], how much of the server's estimate lives on; smaller for harder tasks and fewer clients.
+        beta_decay: What β is multiplied by, in [0, 1], when ‖h‖ has reached a plateau: its mean over the last rounds is
+            within 1 % of its mean over as many before. 1 leaves β as it is.
+        patience: How many rounds such a mean is over.
     """
 
     mu: float = 0.02
     beta: float = 0.96
+    beta_decay: float = 1.0
+    patience: int = 50
 
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",), "samples": ("one",)}
 
     def __post_init__(self) -> None:
         check_range("mu", self.mu)
         check_range("beta", self.beta, 0.0, 1.0)
+        check_range("beta_decay", self.beta_decay, 0.0, 1.0)
+        check_count("patience", self.patience)
 
     class Server(NamedTuple):
-        """θ̄ of the last round, and what n̄_t is made of (in float64, where sums of counts are exact)."""
+        """θ̄ of the last round, what n̄_t is made of, β, and the last ‖h‖ if β may decay."""
 
         aggregate: Tensor
         samples_seen: Tensor
         replies_seen: Tensor
+        beta: Tensor
+        h_norms: Tensor
 
     class Client(NamedTuple):
         """h_i, unscaled, and t'_i."""
@@ -72,15 +84,15 @@ class AdaBest(Algorithm):
         samples: Tensor
 
     def server_init(self, cloud: Tensor) -> Server:
-        nothing = torch.zeros_like(cloud[..., :1], dtype=torch.float64)
-        return self.Server(aggregate=cloud, samples_seen=nothing, replies_seen=nothing)
+        nothing = nothing_seen(cloud)
+        norms = no_norms(cloud, self.patience if self.beta_decay != 1 else 0)
+        return self.Server(cloud, samples_seen=nothing, replies_seen=nothing, beta=nothing + self.beta, h_norms=norms)
 
     def client_init(self, cloud: Tensor) -> Client:
         return self.Client(h=torch.zeros_like(cloud), last_round=torch.zeros_like(cloud[..., :1], dtype=torch.int64))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
-        mean_samples = server.samples_seen / server.replies_seen.clamp(min=1)
-        return self.Message(cloud, mean_samples.to(cloud.dtype))
+        return self.Message(cloud, mean_seen(server, cloud))
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         return Correction(start=message.cloud, offset=-self.client_estimate(client, message, context))
@@ -95,12 +107,9 @@ class AdaBest(Algorithm):
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
-        h = self.beta * (server.aggregate - aggregate)
-        # Rounded, because the mean of counts is one of floats, and their sum is a count again.
-        samples = (replies.count * replies.mean("samples").to(torch.float64)).round()
-        samples_seen = server.samples_seen + samples
-        replies_seen = server.replies_seen + replies.count
-        return Update(self.Server(aggregate, samples_seen, replies_seen), aggregate, cloud=aggregate - h, h=h)
+        h = server.beta.to(cloud.dtype) * (server.aggregate - aggregate)
+        beta, norms = decay_on_plateau(server.beta, server.h_norms, h, self.beta_decay)
+        return Update(self.Server(aggregate, *count(server, replies), beta, norms), aggregate, cloud=aggregate - h, h=h)
 
     def client_estimate(self, client: Client, message: Message, context: ClientContext) -> Tensor:
         return self.mu * (message.mean_samples / context.samples) * client.h

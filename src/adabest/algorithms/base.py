@@ -231,6 +231,16 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, choices))}")
 
 
+def check_count(name: str, value: int) -> None:
+    """Refuses a hyper-parameter that isn't a whole number from 1.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        raise InputError(f"{name} = {value!r} is out of range: it must be a finite whole number, at least 1")
+
+
 def check_range(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
     """Refuses a hyper-parameter that isn't a finite number in [low, high].
 

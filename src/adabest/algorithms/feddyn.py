@@ -1,7 +1,8 @@
 """FedDyn: a dynamic regulariser per client. Acar et al., *Federated learning based on dynamic regularization*, 2021."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from adabest.algorithms.base import (
     check_choice,
     check_range,
 )
+from adabest.algorithms.progressive import count, mean_seen, nothing_seen, ratio
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,28 @@ class FedDyn(Algorithm):
         mu: μ ≥ 0, the strength of the regulariser.
         clip_proximal: Whether gradient clipping covers the term μ_i w. If not, it joins the weight decay and escapes
             the clipping, as in the reference code.
+        sample_mean: The n̄ in μ_i: over the clients present (``population``), or over the replies so far as in AdaBest
+            (``progressive``). |S| is needed either way.
     """
 
     mu: float = 0.02
     clip_proximal: bool = True
+    sample_mean: Literal["population", "progressive"] = "population"
 
     needs_population: ClassVar[bool] = True
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",), "samples": ("one",)}
 
     def __post_init__(self) -> None:
         check_range("mu", self.mu)
         check_choice("clip_proximal", self.clip_proximal, (True, False))
+        check_choice("sample_mean", self.sample_mean, ("population", "progressive"))
 
     class Server(NamedTuple):
-        """h."""
+        """h, and what a progressive n̄ is made of."""
 
         h: Tensor
+        samples_seen: Tensor
+        replies_seen: Tensor
 
     class Client(NamedTuple):
         """h_i, unscaled."""
@@ -65,13 +74,22 @@ class FedDyn(Algorithm):
 
         model: Tensor
 
+    class CountedReply(NamedTuple):
+        """θ_i and n_i, for a progressive n̄."""
+
+        model: Tensor
+        samples: Tensor
+
     def server_init(self, cloud: Tensor) -> Server:
-        return self.Server(h=torch.zeros_like(cloud))
+        nothing = nothing_seen(cloud)
+        return self.Server(h=torch.zeros_like(cloud), samples_seen=nothing, replies_seen=nothing)
 
     def client_init(self, cloud: Tensor) -> Client:
         return self.Client(h=torch.zeros_like(cloud))
 
     def downlink(self, server: Server, cloud: Tensor, context: ServerContext) -> Message:
+        if self.sample_mean == "progressive":
+            return self.Message(cloud, mean_seen(server, cloud))
         return self.Message(cloud, torch.zeros_like(cloud[..., :1]) + context.population.mean_samples)
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
@@ -83,17 +101,20 @@ class FedDyn(Algorithm):
 
     def client_finish(
         self, client: Client, message: Message, model: Tensor, context: ClientContext
-    ) -> tuple[Client, Reply]:
+    ) -> tuple[Client, Any]:
         g_i = message.cloud - model
-        return self.Client(h=client.h + g_i), self.Reply(model)
+        progressive = self.sample_mean == "progressive"
+        reply = self.CountedReply(model, context.samples) if progressive else self.Reply(model)
+        return self.Client(h=client.h + g_i), reply
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
         h = server.h + (replies.count / context.population.size) * (cloud - aggregate)
-        return Update(self.Server(h), aggregate, cloud=aggregate - h, h=h)
+        counts = count(server, replies) if self.sample_mean == "progressive" else server[1:]
+        return Update(self.Server(h, *counts), aggregate, cloud=aggregate - h, h=h)
 
     def client_estimate(self, client: Client, message: Message, context: ClientContext) -> Tensor:
         return self._mu_i(message, context) * client.h
 
     def _mu_i(self, message: Message, context: ClientContext) -> Tensor:
-        return self.mu * (message.mean_samples / context.samples)
+        return self.mu * ratio(message.mean_samples, context.samples)

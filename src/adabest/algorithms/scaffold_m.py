@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Replies, ServerContext, Update
+from adabest.algorithms.progressive import ratio
 from adabest.algorithms.scaffold import Scaffold
 
 
@@ -25,9 +26,16 @@ class ScaffoldM(Scaffold):
     Attributes:
         control_rate: The η in Δh_i: this round's (``decayed``), or the first round's as in the reference code
             (``undecayed``).
+        sample_mean: The n̄ in w_i: over the clients present (``population``), or over the replies so far as in AdaBest
+            (``progressive``). |S| is needed either way.
     """
 
-    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one", "pace"), "pace": ("one",), "weight": ("one",)}
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "model": ("one", "pace"),
+        "pace": ("one",),
+        "weight": ("one",),
+        "samples": ("one",),
+    }
 
     class Reply(NamedTuple):
         """θ_i, w_i / K_i and w_i."""
@@ -36,16 +44,27 @@ class ScaffoldM(Scaffold):
         pace: Tensor
         weight: Tensor
 
+    class CountedReply(NamedTuple):
+        """θ_i, w_i / K_i, w_i and n_i, for a progressive n̄."""
+
+        model: Tensor
+        pace: Tensor
+        weight: Tensor
+        samples: Tensor
+
     def client_finish(
         self, client: Scaffold.Client, message: Scaffold.Message, model: Tensor, context: ClientContext
-    ) -> tuple[Scaffold.Client, Reply]:
-        w_i = context.samples / message.mean_samples
+    ) -> tuple[Scaffold.Client, Any]:
+        w_i = ratio(context.samples, message.mean_samples)
         change = self._change(message, model, context)
-        return self.Client(h=client.h + change), self.Reply(model, w_i / context.steps, w_i)
+        pace = w_i / context.steps
+        if self._progressive:
+            return self.Client(h=client.h + change), self.CountedReply(model, pace, w_i, context.samples)
+        return self.Client(h=client.h + change), self.Reply(model, pace, w_i)
 
     def server_step(self, server: Scaffold.Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
         pull = replies.mean("pace") / self._eta(context) * (cloud - replies.mean("model", "pace"))
         change = pull - replies.mean("weight") * server.h
         h = server.h + (replies.count / context.population.size) * change
-        return Update(self.Server(h), aggregate, cloud=aggregate, h=h)
+        return Update(self._server(h, server, replies), aggregate, cloud=aggregate, h=h)

@@ -50,10 +50,12 @@ def _tell_run(run: runs.Run) -> int:
         )
         return DIVERGED
     final = run.final
-    console.print(
-        f"Round {final['round']}: accuracy {100 * final['scored_accuracy']:.2f} % (scored), "
-        f"{100 * final['aggregate_accuracy']:.2f} % (aggregate), {100 * final['cloud_accuracy']:.2f} % (cloud)"
+    accuracies = ", ".join(
+        f"{100 * final[f'{model}_accuracy']:.2f} % ({model})"
+        for model in runs.MODELS
+        if final.get(f"{model}_accuracy") is not None
     )
+    console.print(f"Round {final['round']}: accuracy {accuracies}")
     console.print(f"Written to {run.folder}")
     return DONE
 

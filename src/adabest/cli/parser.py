@@ -27,6 +27,7 @@ _PARTITION_OPTIONS = (
     "validation_clients",
     "partition",
     "alpha",
+    "shards",
     "unbalance",
     "seed",
     "partition_seed",

@@ -21,6 +21,8 @@ def measure(
     *,
     outcomes: Sequence[Outcome],
     scored_model: Tensor,
+    averaged_model: Tensor | None,
+    present: int,
     estimate_norms: Sequence[float],
     heartbeat: Heartbeat,
 ) -> Metrics:
@@ -32,6 +34,8 @@ def measure(
         after: The state that it leads to.
         outcomes: What became of the clients' work.
         scored_model: The scored model of ``after``.
+        averaged_model: The averaged model of ``after``, if there is one.
+        present: |S^t|.
         estimate_norms: ‖h_i‖ of all clients that have taken part.
         heartbeat: Called now and then; what it raises ends the measuring.
 
@@ -39,7 +43,10 @@ def measure(
         Diverged: If a model's test loss isn't finite.
     """
     metrics: Metrics = {"round": after.round}
-    for name, model in {"scored": scored_model, "aggregate": after.aggregate, "cloud": after.cloud}.items():
+    models = {"scored": scored_model, "aggregate": after.aggregate, "cloud": after.cloud}
+    if averaged_model is not None:
+        models["averaged"] = averaged_model
+    for name, model in models.items():
         scores = task.test(model, heartbeat)
         if not np.isfinite(scores.loss):
             raise Diverged(f"the test loss of the {name} model is {scores.loss}")
@@ -52,7 +59,8 @@ def measure(
     metrics["cloud_norm"] = _norm(after.cloud)
     metrics["h_norm"] = None if after.h is None else _norm(after.h)
     metrics["client_h_norm"] = _mean(estimate_norms)
-    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate)
+    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if outcomes else None
+    metrics |= {"present": present, "cohort": len({outcome.client for outcome in outcomes})}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 

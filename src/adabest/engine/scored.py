@@ -1,4 +1,4 @@
-"""The model that is scored: the mean of the latest models of all clients that have taken part."""
+"""Models that are means: the scored one, over the clients' latest models, and the averaged one, over rounds."""
 
 from dataclasses import dataclass, replace
 
@@ -53,3 +53,29 @@ class ScoredModel:
         everyone = all_samples / self.unit
         unseen = everyone - self.weight
         return ((self.total + unseen * initial.to(torch.float64)) / everyone).to(initial.dtype)
+
+
+@dataclass(frozen=True)
+class AveragedModel:
+    """The mean of θ̄ over rounds, kept up as a sum in float64.
+
+    Attributes:
+        total: Σ θ̄ over the rounds that count.
+        rounds: How many those are.
+    """
+
+    total: Tensor
+    rounds: int = 0
+
+    @classmethod
+    def empty(cls, model: Tensor) -> "AveragedModel":
+        """No round counts yet."""
+        return cls(torch.zeros_like(model, dtype=torch.float64))
+
+    def with_model(self, aggregate: Tensor) -> "AveragedModel":
+        """One more round."""
+        return AveragedModel(self.total + aggregate.to(torch.float64), self.rounds + 1)
+
+    def value(self, like: Tensor) -> Tensor | None:
+        """The averaged model in the type of another one; None as long as no round counts."""
+        return (self.total / self.rounds).to(like.dtype) if self.rounds else None

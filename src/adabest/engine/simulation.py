@@ -6,7 +6,7 @@ What interrupts it earlier leaves the state of the round before.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -18,14 +18,15 @@ from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.scored import ScoredModel
+from adabest.engine.scored import AveragedModel, ScoredModel
 from adabest.engine.state import Snapshot, State
 from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
-from adabest.federation import cohort_size, draw_cohort
+from adabest.federation import Attendance, Roster
 
 # The columns of the client store: the fields of the algorithm's own state, and the latest model.
 _STATE, _MODEL = "state.", "model"
+_ROSTER = "roster."
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,17 @@ class Rules:
     """How rounds go.
 
     Attributes:
-        participation: The share of the training clients that takes part in a round.
         server_rate: η_g, how far the cloud model moves towards the algorithm's.
         scored_clients: Whether the scored model is the mean over the clients ``seen`` so far, or over ``all`` of them
             with unseen ones holding the initial model, as in the reference code.
-        seed: The run's seed.
+        average_from: The first round whose θ̄ counts in the averaged model; None for no averaged model.
     """
 
-    participation: float = 0.1
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
-    seed: int = 0
+    average_from: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.participation <= 1:
-            raise InputError(f"participation = {self.participation}: it must be above 0 and at most 1")
         if not (np.isfinite(self.server_rate) and self.server_rate > 0):
             raise InputError(f"server_rate = {self.server_rate}: it must be above 0 and finite")
 
@@ -66,6 +63,7 @@ class Simulation:
         clients: np.ndarray,
         *,
         training: LocalTraining | None = None,
+        attendance: Attendance | None = None,
         rules: Rules | None = None,
         engine: type[Engine] = ReferenceEngine,
         heartbeat: Heartbeat = no_heartbeat,
@@ -77,6 +75,7 @@ class Simulation:
             task: What is learnt.
             clients: The training clients, ascending.
             training: How clients train.
+            attendance: Who is present, and who takes part.
             rules: How rounds go.
             engine: What executes the clients' work.
             heartbeat: Called between local steps; what it raises abandons the round.
@@ -85,13 +84,15 @@ class Simulation:
         self._task = task
         self._clients = np.asarray(clients, dtype=np.int64)
         self._training = training or LocalTraining()
+        self._attendance = attendance or Attendance()
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
         self._engine: Engine = engine(algorithm, task, self._training, heartbeat)
-        samples = [task.samples(client) for client in self._clients.tolist()]
-        self._population = Population(len(samples), float(np.mean(samples)))
-        self._everyone = float(np.sum(samples)) if algorithm.scored_weight == "samples" else float(len(samples))
+        self._samples = np.array([task.samples(client) for client in self._clients.tolist()])
+        self._roster = self._roster_before_round_one()
+        weighted = algorithm.scored_weight == "samples"
+        self._everyone = float(self._samples.sum() if weighted else len(self._samples))
         self._client_type = type(algorithm.client_init(self._initial))
         self.state = State(
             round=0,
@@ -100,16 +101,22 @@ class Simulation:
             server=algorithm.server_init(self._initial),
             h=None,
             scored=ScoredModel.empty(self._initial),
+            averaged=None if self._rules.average_from is None else AveragedModel.empty(self._initial),
         )
 
     def scored_model(self) -> Tensor:
         """The mean of the latest models of the clients that have taken part."""
         return self._scored_value(self.state.scored)
 
+    def averaged_model(self) -> Tensor | None:
+        """The mean of θ̄ over the last part of the run; None where it isn't asked for or that part hasn't begun."""
+        return None if self.state.averaged is None else self.state.averaged.value(self._initial)
+
     def cohort(self, round_number: int) -> np.ndarray:
-        """Who takes part in a round."""
-        size = cohort_size(self._rules.participation, len(self._clients))
-        return draw_cohort(self._rules.seed, round_number, self._clients, size)
+        """Who takes part in a round, past or to come; nobody if nobody is present."""
+        roster = self._roster_before_round_one()
+        roster.advance(round_number)
+        return roster.cohort()
 
     def client_state(self, client: int) -> Any:
         """What a client keeps: its algorithm's state, fresh if it has never taken part."""
@@ -132,8 +139,12 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
-        chosen = self.cohort(self.state.round + 1) if cohort is None else self._checked(cohort)
-        after, outcomes = self._round(chosen.tolist())
+        self._roster.advance(self.state.round + 1)
+        chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
+        if len(chosen) > 0:
+            after, outcomes = self._round(chosen.tolist())
+        else:
+            after, outcomes = self._skipped_round(), []
         records = _records(outcomes)
         after = replace(after, scored=self._scored(records))
         metrics = None
@@ -144,6 +155,8 @@ class Simulation:
                 after,
                 outcomes=outcomes,
                 scored_model=self._scored_value(after.scored),
+                averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
+                present=self._roster.size,
                 estimate_norms=self._estimate_norms(after, outcomes),
                 heartbeat=self._heartbeat,
             )
@@ -153,11 +166,23 @@ class Simulation:
 
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""
-        return self.state.snapshot()
+        tensors, numbers = self.state.snapshot()
+        arrays, counts = self._roster.state()
+        tensors |= {_ROSTER + name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Snapshot(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
         self.state = State.from_snapshot(snapshot, type(self.state.server), self._initial.device)
+        self._roster = self._roster_before_round_one()
+        self._roster.restore(
+            {name: tensor.cpu().numpy() for name, tensor in _with_prefix(_ROSTER, snapshot.tensors).items()},
+            {name: int(number) for name, number in _with_prefix(_ROSTER, snapshot.numbers).items()},
+        )
+        self._roster.advance(self.state.round)
+
+    def _roster_before_round_one(self) -> Roster:
+        return Roster(self._clients, self._samples, self._attendance)
 
     def _checked(self, cohort: np.ndarray) -> np.ndarray:
         """A given cohort in the order of the clients, if it is one."""
@@ -165,6 +190,10 @@ class Simulation:
         if len(chosen) == 0 or len(chosen) < len(cohort) or not np.isin(chosen, self._clients).all():
             raise InputError(f"the cohort {cohort.tolist()} should be one or more of the training clients, each once")
         return chosen
+
+    def _skipped_round(self) -> State:
+        """A round with nobody present: time goes by, and nothing else happens."""
+        return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
     def _round(self, cohort: list[int]) -> tuple[State, list[Outcome]]:
         """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
@@ -195,6 +224,9 @@ class Simulation:
         for name in ("cloud", "aggregate"):
             if not bool(torch.isfinite(getattr(after, name)).all()):
                 raise Diverged(f"the {name} model isn't finite")
+        first = self._rules.average_from
+        if after.averaged is not None and first is not None and after.round >= first:
+            after = replace(after, averaged=after.averaged.with_model(after.aggregate))
         return after, all_outcomes
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
@@ -203,8 +235,11 @@ class Simulation:
             phase=phase,
             eta=self._training.eta(round_number),
             base_eta=self._training.learning_rate,
-            known_population=self._population if self._algorithm.needs_population else None,
+            known_population=self._population() if self._algorithm.needs_population else None,
         )
+
+    def _population(self) -> Population:
+        return Population(self._roster.size, self._roster.mean_samples)
 
     def _scored(self, records: Mapping[int, Mapping[str, Tensor]]) -> ScoredModel:
         scored, kept = self.state.scored, self.state.clients
@@ -218,6 +253,8 @@ class Simulation:
 
     def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale in which the next message would make them act."""
+        if self._roster.size == 0:
+            return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
         states = {client: self.client_state(client) for client in self.state.clients}
@@ -237,6 +274,14 @@ def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
         if outcome.model is not None:
             record[_MODEL] = outcome.model
     return records
+
+
+T = TypeVar("T")
+
+
+def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
+    """Those whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def _bytes(message: Any) -> int:

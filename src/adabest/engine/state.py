@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adabest.engine.clients import ClientStore
-from adabest.engine.scored import ScoredModel
+from adabest.engine.scored import AveragedModel, ScoredModel
 
 
 class Snapshot(NamedTuple):
@@ -28,10 +28,12 @@ class State:
         server: The algorithm's own state.
         h: The server's estimate of the full gradient, if the algorithm has one.
         scored: What the scored model is made of.
+        averaged: What the averaged model is made of; None where there is none.
         clients: What the clients keep, their latest models included.
         bytes_down: Bytes sent to clients so far.
         bytes_up: Bytes sent by clients so far.
         local_steps: Local steps made so far.
+        skipped_rounds: Rounds so far in which nobody was present.
     """
 
     round: int
@@ -40,10 +42,12 @@ class State:
     server: Any
     h: Tensor | None
     scored: ScoredModel
+    averaged: AveragedModel | None = None
     clients: ClientStore = field(default_factory=ClientStore)
     bytes_down: int = 0
     bytes_up: int = 0
     local_steps: int = 0
+    skipped_rounds: int = 0
 
     def snapshot(self) -> Snapshot:
         """A copy; later rounds don't change it."""
@@ -52,14 +56,18 @@ class State:
             tensors["h"] = self.h
         tensors |= {f"server.{name}": value for name, value in self.server._asdict().items()}
         tensors |= {f"clients.{name}": value for name, value in self.clients.state().items()}
-        numbers = {
+        numbers: dict[str, float | int] = {
             "round": self.round,
             "scored.weight": self.scored.weight,
             "scored.unit": self.scored.unit,
             "bytes_down": self.bytes_down,
             "bytes_up": self.bytes_up,
             "local_steps": self.local_steps,
+            "skipped_rounds": self.skipped_rounds,
         }
+        if self.averaged is not None:
+            tensors["averaged.total"] = self.averaged.total
+            numbers["averaged.rounds"] = self.averaged.rounds
         return Snapshot({name: tensor.clone() for name, tensor in tensors.items()}, numbers)
 
     @classmethod
@@ -73,6 +81,9 @@ class State:
         """
         tensors = {name: tensor.to(device, copy=True) for name, tensor in snapshot.tensors.items()}
         numbers = snapshot.numbers
+        averaged = None
+        if "averaged.total" in tensors:
+            averaged = AveragedModel(tensors["averaged.total"], int(numbers["averaged.rounds"]))
         clients = {name.removeprefix("clients."): t for name, t in tensors.items() if name.startswith("clients.")}
         return cls(
             round=int(numbers["round"]),
@@ -81,8 +92,10 @@ class State:
             server=server_type(**{name: tensors[f"server.{name}"] for name in server_type._fields}),
             h=tensors.get("h"),
             scored=ScoredModel(tensors["scored.total"], numbers["scored.weight"], numbers["scored.unit"]),
+            averaged=averaged,
             clients=ClientStore.from_state(clients),
             bytes_down=int(numbers["bytes_down"]),
             bytes_up=int(numbers["bytes_up"]),
             local_steps=int(numbers["local_steps"]),
+            skipped_rounds=int(numbers["skipped_rounds"]),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from adabest.algorithms import Algorithm
 from adabest.errors import InputError
-from adabest.registry import split_specification
+from adabest.registry import options_of, split_specification
 from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
 from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options, is_plain, refuse_unknown
 from adabest.runs.folder import RunFolder, write_text
@@ -144,9 +144,14 @@ def _label(algorithm: str | Algorithm) -> str:
     if isinstance(algorithm, str):
         text = algorithm
     else:
-        settings = ",".join(f"{name}={value}" for name, value in vars(algorithm).items())
-        text = f"{type(algorithm).__name__.lower()},{settings}".rstrip(",")
+        text = ",".join([type(algorithm).__name__.lower(), *(f"{k}={v}" for k, v in _changed(algorithm).items())])
     return re.sub(r"[^\w.,=+-]+", ".", text.replace(" ", ""))
+
+
+def _changed(algorithm: Algorithm) -> dict[str, Any]:
+    """The hyper-parameters of an algorithm that aren't at their defaults."""
+    defaults = {name: option.default for name, option in options_of(type(algorithm)).items()}
+    return {name: value for name, value in vars(algorithm).items() if value != defaults.get(name)}
 
 
 def _holds(place: Path, config: Config) -> bool:

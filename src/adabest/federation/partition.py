@@ -9,8 +9,10 @@ import numpy as np
 
 from adabest import random
 from adabest.errors import InputError
-from adabest.federation.partitioners import PARTITIONERS, SIZES, Deal
+from adabest.federation.partitioners import NATURAL_CLIENTS, PARTITIONERS, SIZES, Deal
 from adabest.random import Purpose
+
+NATURAL = "natural"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Scheme:
         alpha: Concentration of the Dirichlet priors.
         unbalance: σ of the lognormal sizes; 0 for equal ones.
         seed: The partition's seed.
+        shards: How many runs of samples sorted by label a client gets, for the partitioner that deals such.
     """
 
     clients: int
@@ -32,6 +35,7 @@ class Scheme:
     alpha: float
     unbalance: float
     seed: int
+    shards: int = 2
 
 
 @dataclass(frozen=True)
@@ -84,22 +88,26 @@ class Partition:
         return float(0.5 * np.abs(share - overall).sum(axis=1).mean())
 
 
-def cut(labels: np.ndarray, classes: int, scheme: Scheme) -> Partition:
+def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | None = None) -> Partition:
     """Cuts a training set into clients.
 
     Args:
         labels: The label of every training sample.
         classes: How many classes there are.
         scheme: How to cut.
+        owners: Which client every training sample belongs to, from 0 without gaps, if the data set comes split so.
 
     Raises:
         InputError: If there are more clients than samples, a client would be empty, or a number is out of range.
     """
     check_scheme(scheme)
     total = scheme.clients + scheme.validation_clients
-    sizes = _sizes(len(labels), total, scheme)
-    partitioner = PARTITIONERS.find(scheme.partitioner)
-    indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed))
+    if scheme.partitioner == NATURAL:
+        indices, sizes = _natural(owners, total, scheme)
+    else:
+        sizes = _sizes(len(labels), total, scheme)
+        partitioner = PARTITIONERS.find(scheme.partitioner)
+        indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards))
     owner = np.repeat(np.arange(total), sizes)
     roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
     return Partition(
@@ -117,7 +125,8 @@ def check_scheme(scheme: Scheme) -> None:
     Raises:
         InputError: If one is out of range, or the partitioner is unknown.
     """
-    PARTITIONERS.find(scheme.partitioner)
+    if scheme.partitioner != NATURAL:
+        PARTITIONERS.find(scheme.partitioner)
     if scheme.clients < 1:
         raise InputError(f"clients = {scheme.clients}: at least one client must train")
     if scheme.validation_clients < 0:
@@ -126,11 +135,42 @@ def check_scheme(scheme: Scheme) -> None:
         raise InputError(f"alpha = {scheme.alpha}: the Dirichlet concentration must be above 0 and finite")
     if not (math.isfinite(scheme.unbalance) and scheme.unbalance >= 0):
         raise InputError(f"unbalance = {scheme.unbalance}: the lognormal σ must be at least 0 and finite")
+    if scheme.shards < 1:
+        raise InputError(f"shards = {scheme.shards}: a client gets at least one")
 
 
-def default_validation_clients(clients: int) -> int:
-    """⌈10 %⌉ of the training clients, in integers."""
-    return -(-clients // 10)
+def default_partition(split_by_client: bool) -> str:
+    """The partitioner for a data set that comes split by client, or doesn't."""
+    return NATURAL if split_by_client else "dirichlet"
+
+
+def default_validation_clients(clients: int, of: int = 10) -> int:
+    """⌈10 %⌉ of the training clients, in integers; the same out of all clients is one ``of`` eleven."""
+    return -(-clients // of)
+
+
+def _natural(owners: np.ndarray | None, clients: int, scheme: Scheme) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of each client and their number, as the data set has them; of more clients than wanted, some."""
+    if owners is None:
+        raise InputError(
+            f"partition {NATURAL!r} is for data sets that come split by client, and this one doesn't; "
+            "take dirichlet, shards or iid"
+        )
+    if scheme.unbalance != 0:
+        raise InputError(f"unbalance = {scheme.unbalance}: with partition {NATURAL!r} the data set decides the sizes")
+    everyone = int(owners.max()) + 1
+    if clients > everyone:
+        raise InputError(
+            f"{clients} clients ({scheme.clients} to train, {scheme.validation_clients} to validate) are more than the "
+            f"{everyone} that the data set has"
+        )
+    drawn = random.order(random.bits(scheme.seed, Purpose.PARTITION, NATURAL_CLIENTS, np.arange(everyone)))
+    chosen = np.sort(drawn[:clients])
+    by_owner = np.argsort(owners, kind="stable")
+    sizes = np.bincount(owners, minlength=everyone)
+    wanted = np.zeros(everyone, dtype=bool)
+    wanted[chosen] = True
+    return by_owner[np.repeat(wanted, sizes)], sizes[chosen]
 
 
 def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:

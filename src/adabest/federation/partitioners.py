@@ -26,6 +26,7 @@ class Deal:
         sizes: How many samples each client gets; together at most all.
         alpha: Concentration of the Dirichlet priors, for the partitioners that have them.
         seed: The partition's seed.
+        shards: How many runs of samples sorted by label a client gets, for the partitioner that deals such.
     """
 
     labels: np.ndarray
@@ -33,6 +34,7 @@ class Deal:
     sizes: np.ndarray
     alpha: float
     seed: int
+    shards: int = 2
 
     def shuffled(self, what: int, count: int) -> np.ndarray:
         """A random permutation of ``range(count)``; ``what`` tells one use from another."""
@@ -45,7 +47,7 @@ class Deal:
 
 
 # What the draws of a partition are for; part of every partition, so never renumbered.
-_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES = range(6)
+_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES, _SHARDS, NATURAL_CLIENTS = range(8)
 
 Partitioner = Callable[[Deal], np.ndarray]
 
@@ -53,6 +55,24 @@ Partitioner = Callable[[Deal], np.ndarray]
 def iid(deal: Deal) -> np.ndarray:
     """One random permutation of the training set, cut into the sizes."""
     return deal.shuffled(_SAMPLES, len(deal.labels))[: deal.sizes.sum()]
+
+
+def shards(deal: Deal) -> np.ndarray:
+    """McMahan's label skew: the samples are sorted by label and cut into runs, of which each client gets a few.
+
+    A client's runs differ in length by at most one, and runs of all clients are laid along the sorted samples in random
+    order. Samples that belong to nobody, since sizes are rounded down, are left out at random.
+    """
+    used = deal.shuffled(_SAMPLES, len(deal.labels))[: deal.sizes.sum()]
+    by_label = used[np.argsort(deal.labels[used], kind="stable")]
+    whole, rest = deal.sizes[:, None] // deal.shards, deal.sizes[:, None] % deal.shards
+    lengths = (whole + (np.arange(deal.shards) < rest)).reshape(-1)
+    laid = deal.shuffled(_SHARDS, len(lengths))
+    starts = np.empty_like(lengths)
+    starts[laid] = np.cumsum(lengths[laid]) - lengths[laid]
+    within = np.arange(len(by_label)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    dealt: np.ndarray = by_label[np.repeat(starts, lengths) + within]
+    return dealt
 
 
 def dirichlet(deal: Deal) -> np.ndarray:
@@ -163,5 +183,5 @@ def _draw_legacy_class(row: np.ndarray, remaining: np.ndarray, generator: np.ran
 PARTITIONERS: Registry[Partitioner] = Registry(
     kind="partition",
     group="adabest.partitioners",
-    builtin={"iid": iid, "dirichlet": dirichlet, "dirichlet-legacy": dirichlet_legacy},
+    builtin={"iid": iid, "dirichlet": dirichlet, "dirichlet-legacy": dirichlet_legacy, "shards": shards},
 )

@@ -49,8 +49,10 @@ def comparison_table(runs: Mapping[str, Run], target: float | None = None) -> Ta
         target: The accuracy whose first round is looked for; by default one that all runs reach.
     """
     goal = common_target(list(runs.values())) if target is None else target
-    head = ("algorithm", "accuracy %", f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
-    return Table(head, tuple((label, *_cells(run, goal)) for label, run in runs.items()))
+    averaged = any("averaged_accuracy" in run.final for run in runs.values())
+    head = ("algorithm", "accuracy %", *(["averaged %"] if averaged else []))
+    head += (f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
+    return Table(head, tuple((label, *_cells(run, goal, averaged)) for label, run in runs.items()))
 
 
 def common_target(runs: Sequence[Run]) -> float:
@@ -68,9 +70,9 @@ def rounds_to(run: Run, target: float) -> int | None:
     return None
 
 
-def _cells(run: Run, target: float) -> tuple[str, ...]:
+def _cells(run: Run, target: float, averaged: bool) -> tuple[str, ...]:
     final = run.final
-    accuracy = f"{100 * final['scored_accuracy']:.1f}" if final else "–"
+    accuracy = _percent(final.get("scored_accuracy"))
     if run.status == "diverged":
         accuracy = f"diverged in round {run.round}"
     elif run.status != "finished":
@@ -79,11 +81,16 @@ def _cells(run: Run, target: float) -> tuple[str, ...]:
     sent = f"{(final['bytes_down'] + final['bytes_up']) / 1e6:.1f}" if final else "–"
     return (
         accuracy,
+        *([_percent(final.get("averaged_accuracy"))] if averaged else []),
         "never" if reached is None else str(reached),
         sent,
         _number(final.get("cloud_norm")),
         _number(final.get("h_norm")),
     )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _number(value: float | None) -> str:
@@ -95,7 +102,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
     head = ("run", "status", "round", "data set", "algorithm", "accuracy %")
     rows = []
     for run in runs:
-        accuracy = f"{100 * run.final['scored_accuracy']:.1f}" if run.final else "–"
+        accuracy = _percent(run.final.get("scored_accuracy"))
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
         rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
     return Table(head, tuple(rows))

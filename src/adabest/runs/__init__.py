@@ -3,9 +3,11 @@
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
 from adabest.runs.config import Components, Config, merge, read_toml, resolve, to_toml
 from adabest.runs.execute import check_unchanged, discard, resume, start
+from adabest.runs.folder import MODELS
 from adabest.runs.results import Run, find_runs, load
 
 __all__ = [
+    "MODELS",
     "Components",
     "Config",
     "Run",

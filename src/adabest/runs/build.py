@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import math
 import os
 import platform
 import sys
@@ -16,7 +17,7 @@ from adabest.data import AUGMENTATIONS
 from adabest.engine import ClassificationTask, Engine, LocalTraining, ReferenceEngine, Rules, Simulation
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
-from adabest.federation import Partition, Scheme, cut
+from adabest.federation import Attendance, Partition, Scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
 
@@ -53,7 +54,14 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         weight_decay=_known(config.weight_decay),
         clip=config.clip,
     )
-    rules = Rules(config.participation, config.server_rate, config.scored_clients, config.seed)
+    attendance = Attendance(
+        participation=config.participation,
+        sampler=config.sampler,
+        churn=config.churn,
+        schedule=config.schedule,
+        seed=config.seed,
+    )
+    rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config))
     device = _device(config.device)
     dataset = components.dataset
     partition = cut_partition(config, components)
@@ -77,6 +85,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         task,
         partition.training,
         training=training,
+        attendance=attendance,
         rules=rules,
         engine=_ENGINES[config.engine],
         heartbeat=heartbeat,
@@ -106,14 +115,17 @@ def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
 def cut_partition(config: Config, components: Components) -> Partition:
     """The partition of a configuration's data set."""
     scheme = Scheme(
-        clients=config.clients,
+        clients=_known(config.clients),
         validation_clients=_known(config.validation_clients),
-        partitioner=config.partition,
+        partitioner=_known(config.partition),
         alpha=config.alpha,
+        shards=config.shards,
         unbalance=config.unbalance,
         seed=_known(config.partition_seed),
     )
-    return cut(components.dataset.y_train.numpy(), components.dataset.classes, scheme)
+    dataset = components.dataset
+    owners = None if dataset.clients is None else dataset.clients.numpy()
+    return cut(dataset.y_train.numpy(), dataset.classes, scheme, owners)
 
 
 def partition_statistics(partition: Partition) -> dict[str, Any]:
@@ -128,6 +140,11 @@ def partition_statistics(partition: Partition) -> dict[str, Any]:
         "samples_used": int(samples.sum()),
         "samples_per_client": [int(samples.min()), float(samples.mean()), int(samples.max())],
     }
+
+
+def _first_averaged_round(config: Config) -> int | None:
+    """The first round of the part of the run whose aggregates are averaged."""
+    return None if config.average_from is None else math.floor(config.average_from * config.rounds) + 1
 
 
 def environment(config: Config) -> dict[str, Any]:

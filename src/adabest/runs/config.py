@@ -17,12 +17,13 @@ from adabest.data import AUGMENTATIONS, Dataset, load_dataset
 from adabest.engine import LOSSES
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
-from adabest.federation import default_validation_clients
+from adabest.federation import NATURAL, default_partition, default_validation_clients
 from adabest.models import Factory
 from adabest.registry import Option, check_options, options_of, split_specification
 
 _OBJECT = "python-object:"
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
+_DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
 
 
@@ -36,12 +37,20 @@ class Config:
         model: Model: logistic, mlp, cnn, or module:function, with options as in mlp,hidden=100x100. By default the data
             set's own.
         loss: Loss: cross-entropy, or module:function.
-        clients: How many clients train.
+        clients: How many clients train. By default 100, or all there are where the data set comes split by client.
         validation_clients: How many clients are held out on top, for validation. By default a tenth, rounded up.
-        partition: How samples are dealt: dirichlet, dirichlet-legacy or iid.
+        partition: How samples are dealt: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
+            split by client. By default natural for such a one, else dirichlet.
         alpha: Concentration of the Dirichlet label skew; smaller is more skewed.
+        shards: How many runs of samples sorted by label a client gets, with partition shards.
         unbalance: Spread (lognormal σ) of the clients' sizes; 0 makes them equal.
-        participation: Share of the training clients that takes part in a round.
+        participation: Share of the training clients present that takes part in a round.
+        sampler: How those are drawn: uniform (exactly so many), bernoulli (each by a coin of its own), weighted
+            (exactly so many, by their numbers of samples) or round-robin.
+        churn: Probability with which, before each round but the first, a present client leaves and an absent one comes
+            back.
+        schedule: Clients that leave or join at given rounds, as in 100:leave:0-49 200:join:0-9,30; training clients
+            count from 0.
         rounds: How many rounds to train.
         epochs: Passes of a client over its samples in a round.
         batch_size: Samples in a local step. By default the data set's own.
@@ -54,6 +63,8 @@ class Config:
         server_rate: How far the cloud model moves towards the algorithm's, η_g.
         scored_clients: Whose latest models the scored model averages: those seen so far, or all, unseen ones counting
             as the initial model.
+        average_from: Part of the run after which the aggregate models are averaged over rounds into a model of its own,
+            as in 0.5. By default there is none.
         seed: Keys every random draw.
         partition_seed: Keys the partition alone. By default the seed.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
@@ -70,12 +81,16 @@ class Config:
     algorithm: str = "adabest"
     model: str | None = None
     loss: str = "cross-entropy"
-    clients: int = 100
+    clients: int | None = None
     validation_clients: int | None = None
-    partition: str = "dirichlet"
+    partition: str | None = None
     alpha: float = 0.3
+    shards: int = 2
     unbalance: float = 0.0
     participation: float = 0.1
+    sampler: str = "uniform"
+    churn: float = 0.0
+    schedule: tuple[str, ...] = ()
     rounds: int = 200
     epochs: int = 5
     batch_size: int | None = None
@@ -87,6 +102,7 @@ class Config:
     local_steps: Literal["own", "mean"] = "own"
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
+    average_from: float | None = None
     seed: int = 0
     partition_seed: int | None = None
     evaluate_every: int = 10
@@ -268,20 +284,34 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
     """Fills in what was left to defaults, and gives objects a name."""
     defaults = dataset.defaults
     values = _hyperparameters(algorithm)
-    held_out = config.validation_clients
+    partition = config.partition or default_partition(dataset.clients is not None)
+    clients, held_out = _counts(config, partition, dataset)
     return dataclasses.replace(
         config,
         dataset=_OBJECT + dataset.name if "dataset" in objects else _findable(config.dataset),
         algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
         model=_OBJECT + _name_of(objects["model"]) if "model" in objects else config.model or defaults.model,
         loss=_OBJECT + _name_of(objects["loss"]) if "loss" in objects else config.loss,
-        validation_clients=default_validation_clients(config.clients) if held_out is None else held_out,
+        clients=clients,
+        validation_clients=held_out,
+        partition=partition,
         batch_size=defaults.batch_size if config.batch_size is None else config.batch_size,
         weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
         augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
         partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
         hyperparameters={name: value for name, value in values.items() if is_plain(value)},
     )
+
+
+def _counts(config: Config, partition: str, dataset: Dataset) -> tuple[int, int]:
+    """How many clients train and validate, by default."""
+    clients, held_out = config.clients, config.validation_clients
+    if clients is None:
+        clients = _DEFAULT_CLIENTS
+        if partition == NATURAL and dataset.clients is not None:
+            everyone = int(dataset.clients.max()) + 1
+            clients = everyone - (default_validation_clients(everyone, of=11) if held_out is None else held_out)
+    return clients, default_validation_clients(clients) if held_out is None else held_out
 
 
 def _hyperparameters(algorithm: Algorithm) -> dict[str, Any]:
@@ -346,6 +376,8 @@ def _check_ranges(config: Config) -> None:
     for name in ("seed", "partition_seed"):
         if not 0 <= getattr(config, name) < 2**63:
             raise InputError(f"{name} = {getattr(config, name)}: it must be at least 0 and below 2⁶³")
+    if config.average_from is not None and not 0 <= config.average_from < 1:
+        raise InputError(f"average_from = {config.average_from}: a part of the run is at least 0 and below 1")
     AUGMENTATIONS.find(str(config.augmentation))
 
 

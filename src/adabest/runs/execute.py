@@ -212,7 +212,10 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
             while simulation.state.round < config.rounds:
                 round_number = simulation.state.round + 1
                 evaluate = round_number % config.evaluate_every == 0 or round_number == config.rounds
+                skipped = simulation.state.skipped_rounds
                 metrics = simulation.step(evaluate=evaluate)
+                if simulation.state.skipped_rounds > skipped:
+                    folder.log(f"round {round_number} is skipped: nobody is present")
                 speed = stopwatch.lap(round_number, simulation.state.local_steps)
                 if metrics is not None:
                     folder.append(files.METRICS, metrics)
@@ -255,6 +258,9 @@ def _finish(folder: RunFolder, federation: Federation) -> None:
         "aggregate": simulation.state.aggregate,
         "cloud": simulation.state.cloud,
     }
+    averaged = simulation.averaged_model()
+    if averaged is not None:
+        vectors["averaged"] = averaged
     for name, vector in vectors.items():
         model.load(vector)
         # Clones, because tied parameters share memory, which safetensors refuses.

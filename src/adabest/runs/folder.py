@@ -9,7 +9,8 @@
 ``log.txt``            what happened, in words
 ``checkpoints/``       the last two checkpoints, until the run is finished
 ``status.json``        running, interrupted, finished or diverged, and the last round
-``model.safetensors``  the scored model, by parameter name; likewise ``aggregate`` and ``cloud``
+``model.safetensors``  the scored model, by parameter name; likewise ``aggregate``, ``cloud`` and, if asked for,
+                       ``averaged``
 =====================  =====================================================================================
 """
 
@@ -34,7 +35,12 @@ TIMINGS = "timings.jsonl"
 LOG = "log.txt"
 CHECKPOINTS = "checkpoints"
 STATUS = "status.json"
-MODELS = {"scored": "model.safetensors", "aggregate": "aggregate.safetensors", "cloud": "cloud.safetensors"}
+MODELS = {
+    "scored": "model.safetensors",
+    "aggregate": "aggregate.safetensors",
+    "cloud": "cloud.safetensors",
+    "averaged": "averaged.safetensors",
+}
 ENDED = ("finished", "diverged")
 _LOCK = ".lock"
 _PARTIAL = ".partial"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from adabest.errors import InputError
 from adabest.models import build_model
+from adabest.registry import check_options
 from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
@@ -67,7 +68,7 @@ class Run:
         """A model of a finished run.
 
         Args:
-            which: ``scored``, ``aggregate`` or ``cloud``.
+            which: ``scored``, ``aggregate``, ``cloud`` or, for a run with ``average_from``, ``averaged``.
             module: A module to load into, for runs whose model was a Python object.
 
         Raises:
@@ -77,7 +78,10 @@ class Run:
             raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
         path = self.folder / files.MODELS[which]
         if not path.is_file():
-            raise InputError(f"{self.folder} has no model yet: the run is {self.status}")
+            why = (
+                "the run is " + self.status if self.status not in files.ENDED else "it wasn't asked for (average_from)"
+            )
+            raise InputError(f"{self.folder} has no {which} model: {why}")
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it to load_model(module=...)")
@@ -107,7 +111,7 @@ def load(path: str | Path) -> Run:
         status["status"] = "killed"
     return Run(
         folder=Path(path),
-        config=Config(**settings, hyperparameters=own),
+        config=Config(**check_options(str(path), settings, CONFIG_OPTIONS, text=False), hyperparameters=own),
         status=status["status"],
         round=status["round"],
         reason=status.get("reason"),

@@ -1,64 +1,13 @@
-"""Who takes part in a round, and which samples each of them uses when."""
+"""Which samples a client uses when."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adabest.federation import cohort_size, draw_cohort
 from adabest.federation.batches import batch_table, batches_per_epoch
-
-
-class TestCohorts:
-    @pytest.mark.parametrize(
-        ("participation", "present", "expected"),
-        [
-            (0.1, 100, 10),
-            (0.01, 100, 1),
-            (1.0, 100, 100),
-            (0.001, 100, 1),
-            (0.016, 100, 2),
-            (0.3, 1, 1),
-            (0.07, 100, 7),
-        ],
-    )
-    def test_size(self, participation: float, present: int, expected: int) -> None:
-        assert cohort_size(participation, present) == expected
-
-    @given(st.sets(st.integers(0, 10_000), min_size=1, max_size=50), st.integers(), st.integers(1, 5000), st.data())
-    def test_exactly_k_of_those_present(
-        self, present: set[int], seed: int, round_number: int, data: st.DataObject
-    ) -> None:
-        size = data.draw(st.integers(1, len(present)))
-        clients = np.array(sorted(present))
-        cohort = draw_cohort(seed, round_number, clients, size)
-        assert len(cohort) == size
-        assert set(cohort.tolist()) <= present
-        assert cohort.tolist() == sorted(set(cohort.tolist()))
-        np.testing.assert_array_equal(draw_cohort(seed, round_number, clients, size), cohort)
-
-    def test_everyone(self) -> None:
-        clients = np.array([2, 3, 5, 8])
-        assert draw_cohort(0, 1, clients, 4).tolist() == [2, 3, 5, 8]
-
-    def test_seed_and_round_matter(self) -> None:
-        cohorts = {tuple(draw_cohort(seed, t, np.arange(1000), 10)) for seed in range(10) for t in range(1, 11)}
-        assert len(cohorts) == 100
-
-    def test_every_client_and_every_pair_equally_often(self) -> None:
-        # 3 of 12: a client comes with probability 1/4, a pair with 1/22.
-        rounds = 12_000
-        cohorts = [draw_cohort(0, t, np.arange(12), 3).tolist() for t in range(rounds)]
-        singles = Counter(itertools.chain.from_iterable(cohorts))
-        pairs = Counter(itertools.chain.from_iterable(itertools.combinations(cohort, 2) for cohort in cohorts))
-        assert (len(singles), len(pairs)) == (12, 66)
-        for counts, share in ((singles, 1 / 4), (pairs, 1 / 22)):
-            spread = np.sqrt(rounds * share * (1 - share))
-            assert max(abs(count - rounds * share) for count in counts.values()) < 4.5 * spread
 
 
 class TestBatches:

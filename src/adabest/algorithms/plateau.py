@@ -1,0 +1,35 @@
+"""Shrinking a number whenever a norm has stopped changing."""
+
+import torch
+from torch import Tensor
+
+_TOLERANCE = 0.01
+
+
+def no_norms(like: Tensor, patience: int) -> Tensor:
+    """The memory of twice ``patience`` rounds, as long as there is nothing to remember: ``[..., 2 · patience]``."""
+    return like.new_full((*like.shape[:-1], 2 * patience), -torch.inf, dtype=torch.float64)
+
+
+def decay_on_plateau(value: Tensor, norms: Tensor, vector: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Multiplies a value by a factor when the mean norm of the later half of its memory is within 1 % of the earlier's.
+
+    Then the memory starts anew. As long as it isn't full nothing happens: what is missing is −∞, from which nothing is
+    within 1 %.
+
+    Args:
+        value: ``[..., 1]``.
+        norms: The last norms, oldest first, ``[..., 2 · patience]``. Where it has no room, the value never changes.
+        vector: This round's, whose norm counts, ``[..., P]``.
+        factor: What to multiply by.
+
+    Returns:
+        The value and the memory after this round.
+    """
+    if norms.shape[-1] == 0:
+        return value, norms
+    newest = torch.linalg.vector_norm(vector, dim=-1, keepdim=True, dtype=torch.float64)
+    norms = torch.cat([norms[..., 1:], newest], dim=-1)
+    earlier, later = (half.mean(dim=-1, keepdim=True) for half in norms.chunk(2, dim=-1))
+    flat = (later - earlier).abs() <= _TOLERANCE * earlier
+    return torch.where(flat, factor * value, value), torch.where(flat, -torch.inf, norms)

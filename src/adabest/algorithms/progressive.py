@@ -1,0 +1,47 @@
+"""The progressive n̄: the mean of n_i over all replies so far, repeats counted (the paper's appendix B).
+
+A server that keeps it needs to be told nothing about its clients. Before the first reply it is zero, which stands for
+"not known yet": until then every client is taken for one of mean size.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Replies
+
+
+class Counting(Protocol):
+    """A server's state that holds what n̄ is made of, in float64, where sums of counts are exact."""
+
+    @property
+    def samples_seen(self) -> Tensor:
+        """Σ n_i over the replies so far."""
+
+    @property
+    def replies_seen(self) -> Tensor:
+        """How many there were."""
+
+
+def nothing_seen(cloud: Tensor) -> Tensor:
+    """Where both counts start."""
+    return torch.zeros_like(cloud[..., :1], dtype=torch.float64)
+
+
+def mean_seen(server: Counting, cloud: Tensor) -> Tensor:
+    """n̄_t, in the type of the model."""
+    return (server.samples_seen / server.replies_seen.clamp(min=1)).to(cloud.dtype)
+
+
+def count(server: Counting, replies: Replies) -> tuple[Tensor, Tensor]:
+    """Both counts after a round, of whose replies ``samples`` must be a field."""
+    # Rounded, because the mean of counts is one of floats, and their sum is a count again.
+    samples = (replies.count * replies.mean("samples").to(torch.float64)).round()
+    return server.samples_seen + samples, server.replies_seen + replies.count
+
+
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """n_i / n̄ or n̄ / n_i; one as long as n̄ isn't known."""
+    known = (numerator > 0) & (denominator > 0)
+    return torch.where(known, numerator / denominator, 1.0)

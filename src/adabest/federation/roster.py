@@ -1,0 +1,195 @@
+"""Populations that change: who is present in a round, and who of those takes part.
+
+A roster holds one permutation of the training clients whose first |S^t| entries are present. A client that comes or
+goes costs one swap, so a round costs no more than the clients that change and those that take part.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adabest.errors import InputError
+from adabest.federation.sampling import SAMPLERS, Draw, independent_positions
+from adabest.random import Purpose
+
+_EVENT = re.compile(r"(\d+):(join|leave):(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
+_LEAVING, _JOINING = 0, 1
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Who is there, and who is asked.
+
+    Attributes:
+        participation: The share of the clients present that takes part in a round.
+        sampler: How they are drawn: the name of a sampler.
+        churn: The probability with which, before each round but the first, a present client leaves and an absent one
+            comes back.
+        schedule: Clients that come or go at given rounds, as ``100:leave:0-49``: the round, what happens before its
+            cohort is drawn, and clients by their rank among the training clients, from 0.
+        seed: The run's seed.
+    """
+
+    participation: float = 0.1
+    sampler: str = "uniform"
+    churn: float = 0.0
+    schedule: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.participation <= 1:
+            raise InputError(f"participation = {self.participation}: it must be above 0 and at most 1")
+        if not 0 <= self.churn <= 1:
+            raise InputError(f"churn = {self.churn}: a probability is at least 0 and at most 1")
+        SAMPLERS.find(self.sampler)
+        for event in self.schedule:
+            _parse(event)
+
+    @property
+    def changes(self) -> bool:
+        """Whether clients come and go."""
+        return self.churn > 0 or bool(self.schedule)
+
+
+class Roster:
+    """Who is present, round by round. It only ever moves forward.
+
+    Attributes:
+        round: The round it stands at; 0 before the first.
+        size: |S^t|.
+        turn: How many clients the rounds before this one asked for.
+    """
+
+    def __init__(self, clients: np.ndarray, samples: np.ndarray, attendance: Attendance) -> None:
+        """Sets everyone present.
+
+        Args:
+            clients: The training clients, ascending.
+            samples: n_i of each of them.
+            attendance: Who comes, who goes, who is asked.
+
+        Raises:
+            InputError: If the schedule names a client that there isn't.
+        """
+        self._clients, self._samples, self._attendance = clients, samples, attendance
+        self._sampler = SAMPLERS.find(attendance.sampler)
+        self._largest = int(samples.max())
+        self._schedule = _schedule(attendance.schedule, len(clients))
+        self._order = np.arange(len(clients))
+        self._place = np.arange(len(clients))
+        self._samples_present = int(samples.sum())
+        self.round, self.size, self.turn = 0, len(clients), 0
+
+    @property
+    def mean_samples(self) -> float:
+        """n̄, the mean of n_i over those present."""
+        return self._samples_present / self.size
+
+    def present(self) -> np.ndarray:
+        """The clients present, ascending."""
+        return np.sort(self._clients[self._order[: self.size]])
+
+    def advance(self, round_number: int) -> None:
+        """Lets everyone come and go who does so up to a round. Asked again for the same round, it does nothing."""
+        while self.round < round_number:
+            if self.round > 0 and self.size > 0:
+                self.turn += self._draw().size
+            self.round += 1
+            if self.round > 1 and self._attendance.churn > 0:
+                self._churn()
+            for joins, ranges in self._schedule.get(self.round, ()):
+                for row in itertools.chain(*ranges):
+                    present = self._place[row] < self.size
+                    if joins and not present:
+                        self._join(int(self._place[row]))
+                    elif present and not joins:
+                        self._leave(int(self._place[row]))
+
+    def cohort(self) -> np.ndarray:
+        """Who takes part in this round, ascending; nobody if nobody is present."""
+        if self.size == 0:
+            return np.empty(0, dtype=np.int64)
+        return np.sort(self._clients[self._order[self._sampler(self._draw())]])
+
+    def _draw(self) -> Draw:
+        return Draw(
+            seed=self._attendance.seed,
+            round=self.round,
+            present=self.size,
+            participation=self._attendance.participation,
+            samples=lambda positions: self._samples[self._order[positions]],
+            largest=self._largest,
+            turn=self.turn,
+        )
+
+    def _churn(self) -> None:
+        leaving = self._coins(_LEAVING, self.size)
+        joining = self.size + self._coins(_JOINING, len(self._order) - self.size)
+        # In this order no swap moves a client whose turn is still to come.
+        for position in leaving[::-1].tolist():
+            self._leave(position)
+        for position in joining.tolist():
+            self._join(position)
+
+    def _coins(self, which: int, count: int) -> np.ndarray:
+        words = (Purpose.POPULATION, self.round, which)
+        return independent_positions(self._attendance.seed, *words, probability=self._attendance.churn, count=count)
+
+    def _leave(self, position: int) -> None:
+        self._samples_present -= int(self._samples[self._order[position]])
+        self.size -= 1
+        self._swap(position, self.size)
+
+    def _join(self, position: int) -> None:
+        self._samples_present += int(self._samples[self._order[position]])
+        self._swap(position, self.size)
+        self.size += 1
+
+    def _swap(self, a: int, b: int) -> None:
+        self._order[[a, b]] = self._order[[b, a]]
+        self._place[self._order[[a, b]]] = [a, b]
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """Arrays and numbers that a later round depends on; none for a population that never changes."""
+        if not self._attendance.changes:
+            return {}, {}
+        return {"order": self._order.copy()}, {"round": self.round, "size": self.size, "turn": self.turn}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
+        """Stands where ``state`` was taken."""
+        if not self._attendance.changes:
+            return
+        self._order = np.array(arrays["order"])
+        self._place = np.argsort(self._order)
+        self.round, self.size, self.turn = numbers["round"], numbers["size"], numbers["turn"]
+        self._samples_present = int(self._samples[self._order[: self.size]].sum())
+
+
+def _schedule(texts: Sequence[str], clients: int) -> dict[int, list[tuple[bool, list[range]]]]:
+    """For each round with events: whether clients join, and which."""
+    schedule: dict[int, list[tuple[bool, list[range]]]] = {}
+    for text in texts:
+        round_number, joins, ranges = _parse(text)
+        last = max(ranks[-1] for ranks in ranges)
+        if last >= clients:
+            raise InputError(
+                f"schedule: {text!r} names client {last}, but the training clients count from 0 to {clients - 1}"
+            )
+        schedule.setdefault(round_number, []).append((joins, ranges))
+    return schedule
+
+
+def _parse(text: str) -> tuple[int, bool, list[range]]:
+    match = _EVENT.fullmatch(text.replace(" ", ""))
+    if match is None or int(match[1]) < 1:
+        raise InputError(f"schedule: {text!r} should look like 100:leave:0-49 or 200:join:3,7,20-29, rounds from 1")
+    ranges = []
+    for part in match[3].split(","):
+        first, _, last = part.partition("-")
+        ranges.append(range(int(first), int(last or first) + 1))
+        if not ranges[-1]:
+            raise InputError(f"schedule: {text!r} has the range {part}, which ends before it starts")
+    return int(match[1]), match[2] == "join", ranges
