@@ -43,6 +43,8 @@ class TestClassifiers:
             ("mlp,hidden=100x100", (784,), 10, 89_610),
             ("mlp,hidden=", (5,), 3, 18),
             ("logistic", (1, 8, 8), 10, 650),
+            ("resnet", (3, 32, 32), 10, 77_850),
+            ("resnet,width=8,blocks=2", (1, 28, 28), 10, 44_130),
         ],
     )
     def test_parameter_counts(self, model: str, shape: tuple[int, ...], classes: int, count: int) -> None:
@@ -65,6 +67,29 @@ class TestClassifiers:
     def test_cnn_refuses_what_is_too_small(self, shape: tuple[int, ...]) -> None:
         with pytest.raises(InputError, match="cnn needs images of channels × 16 × 16 or larger"):
             build_model("cnn", torch.zeros(2, *shape), 10, 0)
+
+    @pytest.mark.parametrize("shape", [(3, 4, 4), (1, 9, 17), (2, 28, 28)])
+    def test_resnet_takes_any_images_and_keeps_no_state(self, shape: tuple[int, ...]) -> None:
+        module = build_model("resnet,width=8", torch.zeros(2, *shape), 7, 0)
+        assert list(module.buffers()) == []
+        scores = module(torch.randn(5, *shape, generator=torch.Generator().manual_seed(0)))
+        assert scores.shape == (5, 7)
+        alone = module(torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))[:1])
+        torch.testing.assert_close(alone[0], scores[0])  # no sample's scores depend on the others in its batch
+
+    @pytest.mark.parametrize(
+        ("model", "shape", "message"),
+        [
+            ("resnet", (3, 3, 32), "resnet needs images of channels × 4 × 4 or larger"),
+            ("resnet", (3072,), "resnet needs images"),
+            ("resnet,width=12", (3, 32, 32), "width = 12: it must be a multiple of 8"),
+            ("resnet,width=0", (3, 32, 32), "width = 0: it must be a multiple of 8, from 8"),
+            ("resnet,blocks=0", (3, 32, 32), "blocks = 0: a stage needs at least one"),
+        ],
+    )
+    def test_resnet_refuses_what_can_not_be(self, model: str, shape: tuple[int, ...], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            build_model(model, torch.zeros(2, *shape), 10, 0)
 
     @pytest.mark.parametrize(
         ("model", "message"),
@@ -332,6 +357,13 @@ class Functional(nn.Module):
         return functional.dropout(scores, 0.5, training=self.training)
 
 
+def random_below_zero() -> nn.Module:
+    """RReLU draws only for negative inputs, so it gets some."""
+    linear = nn.Linear(4, 3)
+    nn.init.constant_(linear.bias, -9.0)
+    return nn.Sequential(linear, nn.RReLU())
+
+
 class TestRefusals:
     def test_batch_norm_is_named(self) -> None:
         module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()))
@@ -353,7 +385,7 @@ class TestRefusals:
         ("module", "message"),
         [
             (Functional("dropout"), "draws random numbers from torch's global generator.*use nn.Dropout modules"),
-            (nn.Sequential(nn.Linear(4, 3), nn.RReLU()), "draws random numbers from torch's global generator"),
+            (random_below_zero(), "draws random numbers from torch's global generator"),
             (Functional("list"), "one row of class scores for each input, not list"),
             (Functional("scalar"), r"one row of class scores for each input, not \(\)"),
             (Functional("one row"), r"one row of class scores for each input, not \(1, 3\)"),

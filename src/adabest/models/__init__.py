@@ -14,6 +14,7 @@ from adabest import random
 from adabest.errors import InputError
 from adabest.models.classifiers import cnn, logistic, mlp
 from adabest.models.keyed import KeyedDropout, prepare, set_dropout_key
+from adabest.models.resnet import resnet
 from adabest.models.vector import VectorModel
 from adabest.random import Purpose
 from adabest.registry import Registry, check_options, options_of, split_specification
@@ -21,7 +22,7 @@ from adabest.registry import Registry, check_options, options_of, split_specific
 MODELS: Registry[Callable[..., nn.Module]] = Registry(
     kind="model",
     group="adabest.models",
-    builtin={"logistic": logistic, "mlp": mlp, "cnn": cnn},
+    builtin={"logistic": logistic, "mlp": mlp, "cnn": cnn, "resnet": resnet},
 )
 
 

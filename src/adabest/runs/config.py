@@ -34,8 +34,8 @@ class Config:
     Attributes:
         dataset: Data set: digits, a path to an .npz file, or module:function.
         algorithm: Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.
-        model: Model: logistic, mlp, cnn, or module:function, with options as in mlp,hidden=100x100. By default the data
-            set's own.
+        model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
+            the data set's own.
         loss: Loss: cross-entropy, or module:function.
         clients: How many clients train. By default 100, or all there are where the data set comes split by client.
         validation_clients: How many clients are held out on top, for validation. By default a tenth, rounded up.
