@@ -1,12 +1,13 @@
 # make demo   the package at work, on data that needs no download
 # make test   every test, lint, formatting, types
+# make docs   the docs site, into build/site
 # make soak   the tests that take long: kills at random moments, fuzzing, scale
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test soak clean
+.PHONY: demo test docs soak clean
 
 demo: $(VENV)/installed
 	$(BIN)/adabest compare examples/demo.toml --out runs/demo
@@ -16,6 +17,9 @@ test: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 95
+
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: $(VENV)/installed-dev
 	$(BIN)/pytest -m soak --numprocesses 2

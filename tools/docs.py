@@ -1,0 +1,144 @@
+"""What the docs site makes out of the package itself, so that no page can fall behind it.
+
+mkdocs loads this file for ``on_page_markdown``, which fills in what pages ask for with a comment such as
+``<!-- generated: commands -->``. mkdocstrings loads it for ``Docstrings``, which puts what docstrings say in
+reStructuredText, tables and literal blocks, into Markdown.
+"""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+import docstring_parser
+import griffe
+
+import adabest.runs.folder
+from adabest.algorithms import ALGORITHMS
+from adabest.cli import main, parser
+from adabest.cli.commands import commands
+from adabest.registry import Option, options_of
+from adabest.runs.config import CONFIG_OPTIONS, Config
+
+_COLUMNS = "88"
+_RULE = re.compile(r"=+(?: +=+)+")
+_TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fills in what a page asks for."""
+    return re.sub(r"<!-- generated: (\S+) -->", lambda found: GENERATED[found[1]](), markdown)
+
+
+def _commands() -> str:
+    """The help of every command, as a terminal shows it."""
+    return "\n".join(f"## adabest {name}\n\n```text\n{_help(name)}```\n" for name in commands([]))
+
+
+def _help(command: str) -> str:
+    printed = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = _COLUMNS
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            main([command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return "".join(f"{line.rstrip()}\n" for line in printed.getvalue().rstrip().splitlines())
+
+
+def _settings() -> str:
+    """The settings of every run."""
+    return _options(Config, CONFIG_OPTIONS)
+
+
+def _hyperparameters() -> str:
+    """The settings of each algorithm."""
+    parts = []
+    for name, kind in ALGORITHMS.builtin.items():
+        own = options_of(kind)
+        parts.append(f"### {name}\n\n{_options(kind, own) if own else 'None.'}\n")
+    return "\n".join(parts)
+
+
+def _call() -> str:
+    """What belongs to a command and is no setting of a run."""
+    of_runs = set(CONFIG_OPTIONS).union(*map(options_of, ALGORITHMS.builtin.values()))
+    owners: dict[str, list[str]] = {}
+    words: dict[str, str] = {}
+    for command, fields in {"run": parser.run_fields([]), "compare": parser.compare_fields([])}.items():
+        for name, annotation, _ in fields:
+            if name not in of_runs:
+                owners.setdefault(name, []).append(f"`{command}`")
+                words[name] = next(hint.help for hint in get_args(annotation) if getattr(hint, "help", None))
+    return _table(
+        ("setting", "of", "meaning"), [(f"`{name}`", ", ".join(owners[name]), words[name]) for name in owners]
+    )
+
+
+def _options(kind: type, options: dict[str, Option]) -> str:
+    """Names, defaults, and what the class's docstring says of them."""
+    described = docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
+    words = {one.arg_name: " ".join((one.description or "").split()) for one in described}
+    rows = [
+        (f"`{name}`", "–" if option.default is None else f"`{_toml(option.default)}`", words[name])
+        for name, option in options.items()
+    ]
+    return _table(("setting", "default", "meaning"), rows)
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _run_folder() -> str:
+    """The files of a run, as the docstring of their module lists them."""
+    found = _TABLE.search(str(adabest.runs.folder.__doc__))
+    assert found, "adabest/runs/folder.py no longer has a table of its files"
+    return _from_simple_table(found[0])
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "commands": _commands,
+    "settings": _settings,
+    "hyperparameters": _hyperparameters,
+    "call": _call,
+    "run-folder": _run_folder,
+}
+
+
+def to_markdown(docstring: str) -> str:
+    """A docstring with its tables as Markdown's, and without the ``::`` before what is indented anyway."""
+    with_tables = _TABLE.sub(lambda found: _from_simple_table(found[0]), docstring)
+    return re.sub(r"^::$", "", re.sub(r"(?<=\S)::$", ":", with_tables, flags=re.M), flags=re.M)
+
+
+def _from_simple_table(text: str) -> str:
+    """A table whose cells stand at least two spaces apart; the head, if it has one, ends with a rule of its own."""
+    blocks: list[list[list[str]]] = []
+    for line in text.strip().splitlines():
+        if _RULE.fullmatch(line):
+            blocks.append([])
+        else:
+            blocks[-1].append(re.split(r" {2,}", line))
+    *head, rows, _ = blocks
+    return _table(head[0][0] if head else [""] * len(rows[0]), rows) + "\n"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+class Docstrings(griffe.Extension):
+    """Puts docstrings into Markdown before they are read."""
+
+    def on_object(self, *, obj: griffe.Object, **others: Any) -> None:
+        """One module, class, function or attribute was found."""
+        if obj.docstring is not None:
+            obj.docstring.value = to_markdown(obj.docstring.value)
