@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from adabest import Algorithm
-from adabest.engine import LocalPass, LocalTraining, Rules, Scores, Simulation
+from adabest.engine import LocalPass, LocalTraining, Scores, Simulation
 from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.federation import Attendance
 
 
 class QuadraticClients:
@@ -80,4 +81,5 @@ def federation(
     """An algorithm on these clients: a constant learning rate, no weight decay, no clipping."""
     training = LocalTraining(learning_rate, learning_rate_decay=1.0, weight_decay=0.0, clip=0.0)
     everyone = np.arange(clients.number)
-    return Simulation(algorithm, clients, everyone, training=training, rules=Rules(participation=participation))
+    attendance = Attendance(participation=participation)
+    return Simulation(algorithm, clients, everyone, training=training, attendance=attendance)
