@@ -1,6 +1,6 @@
 """Reports: tables and figures out of runs."""
 
-from adabest.report.figure import comparison_figure, partition_figure, save_figure
+from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
 from adabest.report.table import Table, common_target, comparison_table, facts_table, rounds_to, runs_table
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "rounds_to",
     "runs_table",
     "save_figure",
+    "scenario_figure",
 ]

@@ -1,8 +1,9 @@
 """Figures: curves of a comparison, and the heat map of a partition."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -22,8 +23,7 @@ def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
-    lines = zip(runs.items(), itertools.cycle(zip(_COLOURS, itertools.cycle(_STYLES), strict=False)), strict=False)
-    for (label, run), (colour, style) in lines:
+    for (label, run), (colour, style) in zip(runs.items(), _lines(), strict=False):
         for axes, name in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
             rounds, values = run.curve(name)
             axes.plot(rounds, values, color=colour, linestyle=style, linewidth=1.6, label=label)
@@ -40,6 +40,36 @@ def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def scenario_figure(scenarios: Mapping[str, Mapping[str, Run]]) -> Figure:
+    """The same algorithms in several settings: for each, who is present, the scored model's accuracy, and ‖θ‖."""
+    figure = Figure(figsize=(3.2 * len(scenarios), 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(3, len(scenarios), sharex="col", sharey="row", height_ratios=(1, 2.2, 2), squeeze=False)
+    for column, (name, runs) in enumerate(scenarios.items()):
+        present, accuracy, norm = panels[:, column]
+        present.fill_between(*next(iter(runs.values())).curve("present"), color="0.75", step="mid")
+        present.set(title=name, ylim=(0, None))
+        for (label, run), (colour, style) in zip(runs.items(), _lines(), strict=False):
+            for axes, metric in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
+                axes.plot(*run.curve(metric), color=colour, linestyle=style, linewidth=1.4, label=label)
+        norm.set(xlabel="round")
+        for axes in panels[:, column]:
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+    limits = [_lower_limit(runs) for runs in scenarios.values()]
+    panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
+    panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
+        axes.set_ylabel(words)
+    panels[1, -1].legend(frameon=False, loc="lower right", fontsize="small")
+    return figure
+
+
+def _lines() -> Iterator[tuple[str, Any]]:
+    """A colour and a style for each line, for ever."""
+    return zip(itertools.cycle(_COLOURS), itertools.cycle(_STYLES), strict=False)
 
 
 def _lower_limit(runs: Mapping[str, Run]) -> float:
