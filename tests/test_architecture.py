@@ -108,9 +108,15 @@ def test_only_the_engine_knows_of_devices() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    """A checkpoint or model from someone else must not be able to run code."""
+    """A checkpoint or model from someone else must not be able to run code.
+
+    The one exception are CIFAR's official pickles, once their md5 sum has matched; test_damaged_files.py holds that.
+    """
+    unpickling = {"pickle", "shelve", "joblib", "dill"}
+    assert {name_of(path) for path in FILES if unpickling & {name.split(".")[0] for name in imports_of(path)}} == {
+        "data/cifar.py"
+    }
     for path in FILES:
-        assert not {name.split(".")[0] for name in imports_of(path)} & {"pickle", "shelve", "joblib", "dill"}
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}, name_of(path)

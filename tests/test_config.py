@@ -23,6 +23,7 @@ from adabest.runs.config import resolve_again
 # Every setting of a run, each at a value that isn't its default.
 EVERYTHING: dict[str, Any] = {
     "dataset": "tiny_runs:stripes",
+    "data_dir": str(Path(__file__).parent),
     "algorithm": "feddyn",
     "model": "logistic",
     "loss": "torch.nn.functional:cross_entropy",
@@ -472,13 +473,13 @@ class TestObjects:
 class TestDigest:
     def test_how_it_is_executed_does_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
-        same = dataclasses.replace(config, checkpoint_every=None, threads=None, device="cuda:1")
+        same = dataclasses.replace(config, data_dir=None, checkpoint_every=None, threads=None, device="cuda:1")
         assert same.digest() == config.digest()
 
     def test_all_else_counts(self) -> None:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
-        others = EVERYTHING.keys() - {"checkpoint_every", "threads", "device", "engine"} - OWN
+        others = EVERYTHING.keys() - {"data_dir", "checkpoint_every", "threads", "device", "engine"} - OWN
         for name in others:
             value = getattr(config, name)
             changed: Any = value + ("x" if isinstance(value, str) else ("x",) if isinstance(value, tuple) else 1)

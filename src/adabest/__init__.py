@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, compare, load, resume, run
+from adabest.api import Comparison, compare, datasets, load, resume, run
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -28,6 +28,7 @@ __all__ = [
     "ScaffoldM",
     "__version__",
     "compare",
+    "datasets",
     "from_arrays",
     "load",
     "resume",

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from torch import nn
 
 from adabest import experiments, report, runs
 from adabest.algorithms import Algorithm
-from adabest.data import Dataset
+from adabest.data import Dataset, Listing, is_file_name, list_datasets
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.registry import split_specification
 from adabest.report import Table
-from adabest.runs import Run
+from adabest.runs import Config, Run
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
 
@@ -52,24 +53,28 @@ def run(
     folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
     complete, components = runs.resolve(merged)
     place = (
-        Path(folder) if folder else _ROOT / f"{_slug(complete.dataset)}-{_slug(complete.algorithm)}-{complete.digest()}"
+        Path(folder)
+        if folder
+        else _ROOT / f"{_dataset_slug(complete.dataset)}-{_slug(complete.algorithm)}-{complete.digest()}"
     )
     runs.start(complete, components, place, overwrite=replace, show=show)
     return runs.load(place)
 
 
-def resume(folder: str | Path, *, show: bool = True, **objects: Any) -> Run:
+def resume(folder: str | Path, *, data_dir: str | None = None, show: bool = True, **objects: Any) -> Run:
     """Continues a run from its last checkpoint.
 
     Args:
         folder: The run's folder.
+        data_dir: The folder of the official data files, if they have moved since.
         show: Whether to show progress.
-        **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them.
+        **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them; a
+            ``dataset`` also if its file has moved.
     """
     unknown = sorted(objects.keys() - {"dataset", "algorithm", "model", "loss"})
     if unknown:
         raise InputError(f"a run can't be resumed with another {unknown[0]!r}: its settings are those it began with")
-    runs.resume(Path(folder), objects, show=show)
+    runs.resume(Path(folder), objects, data_dir=data_dir, show=show)
     return runs.load(folder)
 
 
@@ -123,8 +128,10 @@ def compare(
     goal, place, replace = merged.pop("target", None), merged.pop("out", None), merged.pop("overwrite", False)
     if goal is not None and not (isinstance(goal, int | float) and 0 < goal <= 1):
         raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
-    folder = Path(place) if place else _ROOT / f"compare-{_digest(chosen, merged)}"
+    what = {name: value for name, value in merged.items() if name != "data_dir"}  # wherever the data lie
+    folder = Path(place) if place else _ROOT / f"compare-{_digest(chosen, what)}"
     planned = experiments.plan(chosen, merged)
+    merged |= _findable(merged, next(iter(planned.values()))[0])
     lock = RunFolder(folder)
     lock.acquire()
     try:
@@ -143,12 +150,26 @@ def is_comparison(folder: str | Path) -> bool:
     return experiments.recall(Path(folder)) is not None
 
 
-def resume_comparison(folder: str | Path, *, show: bool = True) -> Comparison:
-    """Continues a comparison where it was interrupted."""
+def resume_comparison(folder: str | Path, *, data_dir: str | None = None, show: bool = True) -> Comparison:
+    """Continues a comparison where it was interrupted; ``data_dir`` is where its data lie now, if they have moved."""
     settings = experiments.recall(Path(folder))
     if settings is None:
         raise InputError(f"there is no comparison in {folder}")
-    return compare(out=folder, show=show, **settings)
+    moved = {} if data_dir is None else {"data_dir": data_dir}
+    return compare(out=folder, show=show, **(settings | moved))
+
+
+def datasets(data_dir: str | None = None, *, fetch: Sequence[str] = ()) -> list[Listing]:
+    """All data sets that have a name: what they are, whether they are there, where, and how large.
+
+    Args:
+        data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
+        fetch: Data sets that are downloaded first, if they aren't there. Else nothing is.
+
+    Raises:
+        InputError: If there is no such folder, or a data set can't be downloaded.
+    """
+    return list_datasets(data_dir, fetch)
 
 
 def _report(comparison: experiments.Comparison, target: float | None) -> Comparison:
@@ -178,8 +199,17 @@ def _merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any
     return runs.merge(from_file, {**settings, **given})
 
 
+def _findable(settings: Mapping[str, Any], config: Config) -> dict[str, str]:
+    """Where data lie, as it is found from any working directory."""
+    return {name: getattr(config, name) for name in ("dataset", "data_dir") if isinstance(settings.get(name), str)}
+
+
+def _dataset_slug(name: str) -> str:
+    return _slug(Path(name).stem if is_file_name(name) else split_specification(name)[0])
+
+
 def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name).stem if name.endswith(".npz") else name).strip("-")
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
 
 
 def _digest(*what: Any) -> str:

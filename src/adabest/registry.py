@@ -14,6 +14,7 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from adabest.errors import InputError, nearest
@@ -156,7 +157,7 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
     Args:
         name: What the value is called, for messages.
         value: The value.
-        annotation: One of bool, int, float, str, Literal, a tuple of one of them, or a union of those with None.
+        annotation: One of bool, int, float, str, Path, Literal, a tuple of one of them, or a union of those with None.
         text: Whether the value may be the text of what is wanted, as on a command line.
 
     Raises:
@@ -187,16 +188,17 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
             raise InputError(f"{name} should have {len(kinds)} values, not {len(items)}")
         return tuple(convert(name, item, kind, text=text) for item, kind in zip(items, kinds, strict=True))
     converted = None
-    if text or annotation is str or not isinstance(value, str):
+    if text or annotation in (str, Path) or not isinstance(value, str):
         converted = _convert_plain(value, annotation)
     if converted is None:
-        wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(annotation, "valid")
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+        wanted = words.get(annotation, "valid")
         raise InputError(f"{name} should be {wanted}, not {value!r}")
     return converted
 
 
 def _convert_plain(value: Any, annotation: Any) -> Any:
-    """The value as a bool, int, float or str; None if it isn't one."""
+    """The value as a bool, int, float, str or path; None if it isn't one."""
     if annotation is bool:
         return (
             value if isinstance(value, bool) else _BOOLEANS.get(str(value).lower()) if isinstance(value, str) else None
@@ -212,4 +214,6 @@ def _convert_plain(value: Any, annotation: Any) -> Any:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    if annotation is Path and isinstance(value, str | Path):
+        return Path(value).expanduser()
     return value if annotation is str and isinstance(value, str) else None

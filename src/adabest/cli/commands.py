@@ -9,6 +9,7 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.cli import parser
+from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.registry import split_specification
 
@@ -26,10 +27,13 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             parser.compare_fields(given if chosen == "compare" else []),
         ),
         "resume": parser.command(
-            _resume, "Continue a run, or a comparison, from its last checkpoint.", parser.folder_field()
+            _resume, "Continue a run, or a comparison, from its last checkpoint.", parser.resume_fields()
         ),
         "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
+        "datasets": parser.command(
+            _datasets, "List the data sets that have a name, and which of them are there.", parser.datasets_fields()
+        ),
         "partition": parser.command(
             _partition, "Show how a data set is dealt to clients: statistics and a heat map.", parser.partition_fields()
         ),
@@ -74,8 +78,8 @@ def _tell_comparison(comparison: api.Comparison) -> int:
 
 def _resume(arguments: Any) -> int:
     if api.is_comparison(arguments.folder):
-        return _tell_comparison(api.resume_comparison(arguments.folder))
-    return _tell_run(api.resume(arguments.folder))
+        return _tell_comparison(api.resume_comparison(arguments.folder, data_dir=arguments.data_dir))
+    return _tell_run(api.resume(arguments.folder, data_dir=arguments.data_dir))
 
 
 def _list(arguments: Any) -> int:
@@ -99,6 +103,17 @@ def _show(arguments: Any) -> int:
     if run.identity:
         console.print(report.facts_table(run.identity["partition"], "partition").rich())
     console.print(report.facts_table({"status": run.status, "round": run.round, **run.final}, "result").rich())
+    return DONE
+
+
+def _datasets(arguments: Any) -> int:
+    listings = api.datasets(arguments.data_dir, fetch=arguments.fetch)
+    console = _console()
+    console.print(report.datasets_table(listings).rich())
+    for listing in listings:
+        if listing.where is not None:
+            console.print(f"{listing.name}: {listing.where}")
+    console.print(f"Data folder: {data_folder(arguments.data_dir)}")
     return DONE
 
 

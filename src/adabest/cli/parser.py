@@ -23,6 +23,7 @@ _OUT = "Folder to write to. By default below runs/."
 _OVERWRITE = "Replace a run that lies there."
 _PARTITION_OPTIONS = (
     "dataset",
+    "data_dir",
     "clients",
     "validation_clients",
     "partition",
@@ -87,6 +88,22 @@ def partition_fields() -> list[Field]:
     options = {name: CONFIG_OPTIONS[name] for name in _PARTITION_OPTIONS}
     out = ("out", Annotated[str, tyro.conf.arg(help="Figure to write, without ending.")], "partition")
     return [*fields(options, _help_texts(Config), {}), out]
+
+
+def resume_fields() -> list[Field]:
+    """The run's folder, and where its data are, if they have moved."""
+    return [*folder_field(), *_data_dir_field()]
+
+
+def datasets_fields() -> list[Field]:
+    """Where data lie, and what of them is to be downloaded."""
+    help_text = "Data sets to download first, if they aren't there."
+    fetch = ("fetch", Annotated[tuple[str, ...], tyro.conf.arg(help=help_text, help_behavior_hint="")], ())
+    return [*_data_dir_field(), fetch]
+
+
+def _data_dir_field() -> list[Field]:
+    return fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, _help_texts(Config), {})
 
 
 def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:

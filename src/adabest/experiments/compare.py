@@ -1,5 +1,6 @@
 """Several algorithms on the same clients: the runs of a comparison, each in a folder of its own."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
     refuse_unknown(settings, known)
     planned: Plan = {}
+    loaded = None  # one data set for all runs, read once
     for algorithm, names in zip(algorithms, own, strict=True):
         label = _label(algorithm)
         if label in planned:
@@ -64,7 +66,8 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
             for name, value in settings.items()
             if name in CONFIG_OPTIONS or (name in names and name not in its_own)
         }
-        planned[label] = resolve({**mine, "algorithm": algorithm})
+        planned[label] = resolve({**mine, "algorithm": algorithm}, loaded)
+        loaded = planned[label][1].dataset
     return planned
 
 
@@ -115,7 +118,7 @@ def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
             place, line = folder / label, f"{label} ({number}/{len(planned)})"
             if _holds(place, config):
                 check_unchanged(place, config, components)
-                resume(place, vars(components), label=line, show=show)
+                resume(place, vars(components), data_dir=config.data_dir, label=line, show=show)
             else:
                 start(config, components, place, label=line, show=show)
     return Comparison(folder, {label: load(folder / label) for label in planned})
@@ -155,5 +158,7 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _holds(place: Path, config: Config) -> bool:
-    """Whether a folder holds a run of just this configuration."""
-    return RunFolder(place).holds_run() and load(place).config.flat() == config.flat()
+    """Whether a folder holds a run of just this configuration, wherever its data lie."""
+    if not RunFolder(place).holds_run():
+        return False
+    return dataclasses.replace(load(place).config, data_dir=config.data_dir).flat() == config.flat()

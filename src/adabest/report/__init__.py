@@ -1,13 +1,22 @@
 """Reports: tables and figures out of runs."""
 
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
-from adabest.report.table import Table, common_target, comparison_table, facts_table, rounds_to, runs_table
+from adabest.report.table import (
+    Table,
+    common_target,
+    comparison_table,
+    datasets_table,
+    facts_table,
+    rounds_to,
+    runs_table,
+)
 
 __all__ = [
     "Table",
     "common_target",
     "comparison_figure",
     "comparison_table",
+    "datasets_table",
     "facts_table",
     "partition_figure",
     "rounds_to",

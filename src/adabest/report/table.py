@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from adabest.data import Listing
 from adabest.runs import Run
 
 
@@ -105,6 +106,20 @@ def runs_table(runs: Sequence[Run]) -> Table:
         accuracy = _percent(run.final.get("scored_accuracy"))
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
         rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
+    return Table(head, tuple(rows))
+
+
+def datasets_table(listings: Sequence[Listing]) -> Table:
+    """A list of data sets: what they are, and what of them is on this disk."""
+    head = ("data set", "there", "MB", "input", "classes", "train", "test")
+    rows = []
+    for listing in listings:
+        there = {True: "yes", False: "no", None: "by path"}[listing.here]
+        there += f": {listing.layout}" if listing.layout else ""
+        size = None if listing.bytes_on_disk is None else f"{listing.bytes_on_disk / 1e6:.1f}"
+        shape = None if listing.shape is None else "×".join(map(str, listing.shape))
+        counts = [None if count is None else f"{count:,}" for count in (listing.classes, listing.train, listing.test)]
+        rows.append(tuple(cell or "–" for cell in (listing.name, there, size, shape, *counts)))
     return Table(head, tuple(rows))
 
 

@@ -13,7 +13,7 @@ import tomli_w
 from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
-from adabest.data import AUGMENTATIONS, Dataset, load_dataset
+from adabest.data import AUGMENTATIONS, Dataset, findable, load_dataset
 from adabest.engine import LOSSES
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
@@ -22,6 +22,7 @@ from adabest.models import Factory
 from adabest.registry import Option, check_options, options_of, split_specification
 
 _OBJECT = "python-object:"
+_NO_MATTER = ("data_dir", "checkpoint_every", "threads", "device")  # where data lie and how a run is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
@@ -32,7 +33,9 @@ class Config:
     """Everything that a run's result depends on, and how it is executed.
 
     Attributes:
-        dataset: Data set: digits, a path to an .npz file, or module:function.
+        dataset: Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or
+            module:function, with options as in leaf,path=femnist or huggingface,path=folder,client=writer.
+        data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
         algorithm: Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.
         model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
             the data set's own.
@@ -78,6 +81,7 @@ class Config:
     """
 
     dataset: str = "digits"
+    data_dir: str | None = None
     algorithm: str = "adabest"
     model: str | None = None
     loss: str = "cross-entropy"
@@ -129,7 +133,7 @@ class Config:
 
     def digest(self) -> str:
         """A short name of everything that the result depends on."""
-        settings = {k: v for k, v in self.flat().items() if k not in ("checkpoint_every", "threads", "device")}
+        settings = {k: v for k, v in self.flat().items() if k not in _NO_MATTER}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -170,11 +174,12 @@ def _refuse_clash(algorithm: str, names: Iterable[str]) -> None:
         )
 
 
-def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
+def resolve(settings: Mapping[str, Any], loaded: Dataset | None = None) -> tuple[Config, Components]:
     """Turns settings into a complete configuration and the objects it names.
 
     Args:
         settings: Names and values. For ``dataset``, ``algorithm``, ``model`` and ``loss`` the value may be an object.
+        loaded: The data set that the settings name, if it has been loaded already.
 
     Raises:
         InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
@@ -187,7 +192,9 @@ def resolve(settings: Mapping[str, Any]) -> tuple[Config, Components]:
     else:
         algorithm, checked = _make_algorithm(plain)
     config = Config(**checked)
-    dataset = objects.get("dataset") or load_dataset(_refuse_placeholder("dataset", config.dataset))
+    dataset = objects.get("dataset") or loaded
+    if dataset is None:
+        dataset = load_dataset(_refuse_placeholder("dataset", config.dataset), config.data_dir)
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
     model = objects.get("model", _refuse_placeholder("model", config.model or dataset.defaults.model))
@@ -255,24 +262,28 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
             raise InputError(f"unknown setting {name!r}; {whose}{nearest(name, choices)}")
 
 
-def resolve_again(stored: Mapping[str, Any], objects: Mapping[str, Any]) -> tuple[Config, Components]:
+def resolve_again(
+    stored: Mapping[str, Any], objects: Mapping[str, Any], data_dir: str | None = None
+) -> tuple[Config, Components]:
     """Turns the stored settings of a run into what they were.
 
     Args:
         stored: The settings of a complete configuration.
         objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; only those that have no importable name
-            are used.
+            are used, and a data set, so that it needn't be loaded again, or not from where it once was.
+        data_dir: The folder of the official data files, if they have moved.
 
     Raises:
         InputError: If an object is missing, or isn't the one that the run began with.
     """
     used = {key: value for key, value in objects.items() if is_object_name(str(stored.get(key, "")))}
-    settings = {**stored, **used}
+    settings = {**stored, **used} | ({} if data_dir is None else {"data_dir": data_dir})
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS}
-    config, components = resolve(settings)
+    dataset = objects.get("dataset")
+    config, components = resolve(settings, dataset if isinstance(dataset, Dataset) else None)
     now = config.flat()
-    changed = {name for name, value in stored.items() if now.get(name) != value}
+    changed = {name for name, value in stored.items() if now.get(name) != value and name != "data_dir"}
     if changed:
         raise InputError(
             f"this isn't what the run began with: {', '.join(sorted(changed))} differs from its configuration"
@@ -288,7 +299,8 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
     clients, held_out = _counts(config, partition, dataset)
     return dataclasses.replace(
         config,
-        dataset=_OBJECT + dataset.name if "dataset" in objects else _findable(config.dataset),
+        dataset=_OBJECT + dataset.name if "dataset" in objects else findable(config.dataset),
+        data_dir=config.data_dir and str(Path(config.data_dir).expanduser().absolute()),
         algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
         model=_OBJECT + _name_of(objects["model"]) if "model" in objects else config.model or defaults.model,
         loss=_OBJECT + _name_of(objects["loss"]) if "loss" in objects else config.loss,
@@ -342,11 +354,6 @@ def _can_be_rebuilt(algorithm: Algorithm) -> bool:
     """Whether an algorithm is nothing but its hyper-parameters, all of which can be written to a file."""
     values = _hyperparameters(algorithm)
     return values.keys() == vars(algorithm).keys() and all(map(is_plain, values.values()))
-
-
-def _findable(dataset: str) -> str:
-    """A file's name as it is found from any working directory."""
-    return str(Path(dataset).resolve()) if dataset.endswith(".npz") else dataset
 
 
 def _name_of(thing: Any) -> str:

@@ -60,12 +60,20 @@ def start(
             folder.release()
 
 
-def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str = "", show: bool = False) -> None:
+def resume(
+    path: Path,
+    objects: Mapping[str, Any] | None = None,
+    *,
+    data_dir: str | None = None,
+    label: str = "",
+    show: bool = False,
+) -> None:
     """Continues a run from its last checkpoint, or from the start if it has none. A finished run is left as it is.
 
     Args:
         path: The run's folder.
         objects: The data set, algorithm, model or loss of a run that was given Python objects.
+        data_dir: The folder of the official data files, if they have moved; the run remembers it.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.
 
@@ -86,10 +94,12 @@ def resume(path: Path, objects: Mapping[str, Any] | None = None, *, label: str =
             if folder.status()["status"] in ENDED:
                 _drop_checkpoints(folder)
                 return
-            config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {})
+            config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {}, data_dir)
             federation = build_federation(config, components, requests.heartbeat)
             with _arithmetic(config, federation):
                 first = _restore(folder, config, federation)
+                if data_dir is not None:
+                    write_text(folder / files.CONFIG, to_toml(config.flat()))
                 _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
         finally:
             folder.release()

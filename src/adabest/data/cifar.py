@@ -1,0 +1,93 @@
+"""The two forms of CIFAR: binary records, and pickled dictionaries, which are only read once their md5 sum has matched.
+
+Both are described by A. Krizhevsky on the page of *The CIFAR-10 dataset*.
+"""
+
+import io
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adabest.data.files import File, damaged
+from adabest.data.spec import Arrays, Reader, Spec, Split, check_labels
+from adabest.errors import InputError
+
+# All that a pickled array needs. NumPy itself says which function rebuilds one.
+_NEEDED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+def binary(label_bytes: int) -> Reader:
+    """A reader of records, each of label bytes (the last of which counts) and the planes of an image."""
+
+    def read(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
+        return _join(_binary_file, files, spec, split, label_bytes)
+
+    return read
+
+
+def pickled(key: str) -> Reader:
+    """A reader of pickled dictionaries: images in ``data``, and labels under a key."""
+
+    def read(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
+        return _join(_pickled_file, files, spec, split, key)
+
+    return read
+
+
+def _join(
+    read: Callable[[File, Spec, int, Any], Arrays], files: Sequence[File], spec: Spec, split: Split, how: Any
+) -> Arrays:
+    """The images and labels of files that share the records evenly."""
+    parts = [read(file, spec, spec.records[split] // len(files), how) for file in files]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return images.reshape(-1, *spec.shape), labels
+
+
+def _binary_file(file: File, spec: Spec, records: int, label_bytes: int) -> Arrays:
+    width = label_bytes + math.prod(spec.shape)
+    whole, rest = divmod(len(file.content), width)
+    if rest or whole != records:
+        raise damaged(
+            file.where,
+            f"has {len(file.content):,} bytes: {whole:,} records of {width:,} bytes and {rest:,} bytes more",
+            f"{records:,} records ({records * width:,} bytes) were",
+        )
+    file.verify()
+    content = np.frombuffer(file.content, np.uint8).reshape(records, width)
+    return content[:, label_bytes:], check_labels(file, content[:, label_bytes - 1], spec)
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Rebuilds arrays and nothing else, so that not even a file with the right md5 sum could run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _NEEDED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no array needs") from None
+
+
+def _pickled_file(file: File, spec: Spec, records: int, key: str) -> Arrays:
+    if file.md5 is None:
+        raise InputError(f"{file.where} is pickled and has no published md5 sum to be trusted by, so it isn't read")
+    file.verify()
+    width = math.prod(spec.shape)
+    try:
+        batch = _ArrayUnpickler(io.BytesIO(file.content), encoding="bytes").load()
+        images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
+    except Exception as error:  # a pickle is a program: it may stumble in any way
+        raise damaged(file.where, f"can't be unpickled ({error!r})", f"a dictionary with data and {key} was") from error
+    if images.dtype != np.uint8 or images.shape != (records, width) or labels.shape != (records,):
+        raise damaged(
+            file.where,
+            f"holds {images.dtype} data of shape {images.shape} and labels of shape {labels.shape}",
+            f"uint8 data of shape {(records, width)} and as many labels were",
+        )
+    return images, check_labels(file, labels, spec)

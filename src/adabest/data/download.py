@@ -1,0 +1,120 @@
+"""Downloading: from the official site, whole and with the right checksum, or not at all.
+
+A file is fetched into a folder of its own beside the data, under a lock, and moved into place when its md5 sum has been
+checked. What a killed download leaves behind is never read, and goes with the next one.
+"""
+
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from adabest.data.location import VARIABLE, Found, find, incomplete
+from adabest.data.spec import Remote, Spec
+from adabest.errors import InputError
+
+_LOCK = ".adabest.lock"
+_PARTIAL = ".adabest-partial"
+_CHUNK = 1 << 16
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+def fetch(spec: Spec, folder: Path) -> Found:
+    """Makes sure that a data set lies below the data folder: finds it, or downloads it.
+
+    Raises:
+        InputError: If it can't be had. Nothing half-written is left where data are looked for.
+    """
+    found = find(spec, folder)
+    if found is not None:
+        return found
+    partial = folder / _PARTIAL
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / _LOCK):
+            try:
+                found = find(spec, folder)  # again: another process may have downloaded it meanwhile
+                if found is None:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    for remote in spec.remotes:
+                        if not (folder / remote.path).exists():
+                            _download(spec, remote, folder, partial)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{spec.name} can't be downloaded to {folder}: {error.strerror or error}") from error
+    found = found or find(spec, folder)
+    assert found is not None, "what is downloaded makes a layout complete"
+    return found
+
+
+def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
+    """Downloads a file from the first address that has it, and puts it in place."""
+    import pooch
+
+    place = folder / remote.path
+    problems = []
+    for url in remote.urls:
+        try:
+            with _progress() as progress:
+                downloader = pooch.HTTPDownloader(
+                    progressbar=_Bar(progress, place.name),
+                    chunk_size=_CHUNK,
+                    timeout=_TIMEOUT,
+                    headers={"User-Agent": f"adabest/{version('adabest')}", "Accept-Encoding": "identity"},
+                    hooks={"response": _as_it_lies},
+                )
+                fetched = pooch.retrieve(
+                    url, known_hash=f"md5:{remote.md5}", fname=place.name, path=partial, downloader=downloader
+                )
+        except (OSError, ValueError) as error:  # no connection, no such file, another checksum
+            problems.append(f"{url}: {error}")
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Path(fetched).replace(place)
+            return
+    lacking = "".join(f"; {words}" for words in incomplete(spec, folder))
+    raise InputError(
+        f"{spec.name} isn't in {folder}{lacking}, and {place.name} can't be downloaded ({'; '.join(problems)}). "
+        f"Download it by hand (see {spec.page}) and put it at {place}, or name the folder that has the data by "
+        f"--data-dir or {VARIABLE}"
+    )
+
+
+def _as_it_lies(response: Any, **_: Any) -> None:
+    """Keeps a .gz file as it is, though some servers declare it to be an encoded plain file, which would be decoded."""
+    response.raw.headers.pop("Content-Encoding", None)
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+
+
+class _Bar:
+    """A progress bar as pooch calls it."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(name, total=None)
+
+    @property
+    def total(self) -> int:
+        return int(self._progress.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._progress.update(self._task, total=size or None)
+
+    def update(self, size: int) -> None:
+        self._progress.advance(self._task, size)
+
+    def reset(self) -> None:
+        self._progress.reset(self._task)
+
+    def close(self) -> None:
+        self._progress.stop()

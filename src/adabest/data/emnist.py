@@ -1,0 +1,48 @@
+"""EMNIST: MNIST's format or NIST's .mat file, and in both of them every image transposed.
+
+G. Cohen, S. Afshar, J. Tapson, A. van Schaik: *EMNIST: an extension of MNIST to handwritten letters* (2017),
+arXiv:1702.05373. The images were written column by column, so rows and columns are swapped back here.
+"""
+
+import io
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from adabest.data.files import File, damaged
+from adabest.data.idx import read_idx
+from adabest.data.spec import Arrays, Spec, Split, check_labels
+
+
+def read_transposed_idx(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
+    """Reads a file of images and a file of labels, and turns the images upright."""
+    images, labels = read_idx(files, spec, split)
+    return images.swapaxes(-1, -2), labels
+
+
+def read_matlab(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
+    """Reads one of the two splits in a .mat file: ``dataset.train`` and ``dataset.test``, each of images and labels.
+
+    Raises:
+        InputError: If it isn't such a file, or holds another number of records.
+    """
+    from scipy.io import loadmat
+
+    (file,) = files
+    records, width = spec.records[split], math.prod(spec.shape)
+    file.verify()
+    try:
+        part = loadmat(io.BytesIO(file.content), variable_names=["dataset"])["dataset"][0, 0][split][0, 0]
+        images, labels = np.asarray(part["images"]), np.asarray(part["labels"]).reshape(-1)
+    except Exception as error:  # scipy raises whatever it stumbles over
+        raise damaged(
+            file.where, f"can't be read as a .mat file ({error!r})", f"one with dataset.{split}.images and .labels was"
+        ) from error
+    if images.dtype != np.uint8 or images.shape != (records, width) or labels.shape != (records,):
+        raise damaged(
+            file.where,
+            f"holds {split} images of {images.dtype} and shape {images.shape}, and {len(labels):,} labels",
+            f"uint8 and shape {(records, width)}, and {records:,} labels were",
+        )
+    return images.reshape(records, *spec.shape).swapaxes(-1, -2), check_labels(file, labels, spec)

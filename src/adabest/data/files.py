@@ -1,0 +1,145 @@
+"""The files of a data set, read whole: in a folder, plain or gzipped, or inside the archive they are published in."""
+
+import gzip
+import hashlib
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from adabest.errors import InputError
+
+_ADVICE = "Replace it by a good copy, or delete it, and the data set is downloaded again"
+_UNREADABLE = (OSError, EOFError, RuntimeError, NotImplementedError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a data set.
+
+    Attributes:
+        where: What to call it in a message: its path, behind that of the archive which holds it.
+        content: Its bytes, unpacked.
+        md5: The published md5 sum of these bytes; None if there is none.
+    """
+
+    where: str
+    content: bytes
+    md5: str | None = None
+
+    def verify(self) -> None:
+        """Compares the content with the published md5 sum, where there is one.
+
+        Raises:
+            InputError: If it has another.
+        """
+        found = hashlib.md5(self.content, usedforsecurity=False).hexdigest()
+        if self.md5 not in (None, found):
+            raise wrong_sum(self.where, len(self.content), found, str(self.md5))
+
+
+def damaged(where: object, found: str, expected: str) -> InputError:
+    """The error for a file that isn't what it should be."""
+    return InputError(f"{where} {found}, but {expected} expected. {_ADVICE}")
+
+
+def wrong_sum(where: object, size: int, found: str, expected: str) -> InputError:
+    """The error for a file whose md5 sum isn't the published one."""
+    return damaged(where, f"({size:,} bytes) has the md5 sum {found}", f"that of the official file, {expected}, was")
+
+
+def stored_as(folder: Path, name: str) -> Path | None:
+    """The path of a file in a folder, where it lies plain or gzipped; None if it doesn't."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def read_folder(folder: Path, sums: Mapping[str, str | None]) -> dict[str, File]:
+    """Reads files that lie in a folder, plain or gzipped.
+
+    Args:
+        folder: The folder.
+        sums: The names of the files, each with its md5 sum.
+
+    Raises:
+        InputError: If one is missing, or can't be read or unpacked.
+    """
+    files = {}
+    for name, md5 in sums.items():
+        path = stored_as(folder, name)
+        if path is None:
+            raise InputError(f"{folder / name} is missing")
+        files[name] = File(str(path), _unpacked(str(path), _bytes_of(path)), md5)
+    return files
+
+
+def read_archive(path: Path, md5: str | None, inside: str, sums: Mapping[str, str | None]) -> dict[str, File]:
+    """Reads files inside a .zip or .tar.gz archive; nothing is written to disk.
+
+    Args:
+        path: The archive.
+        md5: The archive's md5 sum, which is checked before anything is read; None if none is published.
+        inside: The folder of the files in it.
+        sums: The names of the files, each with its md5 sum.
+
+    Raises:
+        InputError: If the archive or a file in it isn't what it should be.
+    """
+    if md5 is not None:
+        found = _md5_of(path)
+        if found != md5:
+            raise wrong_sum(path, path.stat().st_size, found, md5)
+    wanted = {f"{inside}/{name}{ending}": name for name in sums for ending in ("", ".gz")}
+    try:
+        members = _zip_members(path, wanted) if path.suffix == ".zip" else _tar_members(path, wanted)
+    except _UNREADABLE as error:
+        raise damaged(path, f"can't be unpacked ({error})", "an intact archive was") from error
+    contents = {wanted[member]: (f"{path}: {member}", content) for member, content in members.items()}
+    for name in sums:
+        if name not in contents:
+            raise damaged(path, f"has no {inside}/{name} in it", "one was")
+    return {name: File(contents[name][0], _unpacked(*contents[name]), sums[name]) for name in sums}
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}") from error
+
+
+def _unpacked(where: str, content: bytes) -> bytes:
+    if not where.endswith(".gz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except _UNREADABLE as error:
+        raise damaged(where, f"can't be unpacked ({error})", "an intact gzip file was") from error
+
+
+def _md5_of(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _zip_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name in wanted}
+
+
+def _tar_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    members = {}
+    with tarfile.open(path, "r:*") as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.name in wanted and member.isfile() else None
+            if file is not None:
+                members[member.name] = file.read()
+    return members

@@ -1,0 +1,88 @@
+"""Which data sets there are, and which of them lie on this disk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adabest.data.catalog import OFFICIAL
+from adabest.data.digits import digits
+from adabest.data.download import fetch
+from adabest.data.loading import DATASETS
+from adabest.data.location import data_folder, find
+from adabest.data.spec import Spec
+from adabest.errors import InputError, nearest
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A data set that has a name.
+
+    Attributes:
+        name: Its name.
+        here: Whether it can be used without a download; None if that depends on its options.
+        shape: The shape of an input; None if that depends on its options, as all that follows.
+        classes: How many classes there are.
+        train: How many samples there are to train with.
+        test: How many there are to test with.
+        where: The folder or archive that it lies in, if it does.
+        layout: In which of its official forms it lies there.
+        bytes_on_disk: How much room it takes.
+    """
+
+    name: str
+    here: bool | None = None
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+    train: int | None = None
+    test: int | None = None
+    where: Path | None = None
+    layout: str | None = None
+    bytes_on_disk: int | None = None
+
+
+def list_datasets(data_dir: str | None = None, download: Sequence[str] = ()) -> list[Listing]:
+    """All data sets that have a name, whether they are there or not.
+
+    Args:
+        data_dir: The folder of the official data files. By default the one that ``ADABEST_DATA`` names, or the
+            platform's cache folder.
+        download: The names of data sets that are downloaded first, if they aren't there. Else nothing is.
+
+    Raises:
+        InputError: If there is no such folder, or a data set can't be downloaded.
+    """
+    folder = data_folder(data_dir)
+    for name in download:
+        if name not in OFFICIAL:
+            raise InputError(f"there is no data set {name!r} to be downloaded; {nearest(name, OFFICIAL)}")
+    for name in download:
+        fetch(OFFICIAL[name], folder)
+    listings = {"digits": _digits(), **{name: _official(spec, folder) for name, spec in OFFICIAL.items()}}
+    return [*listings.values(), *(Listing(name) for name in DATASETS.names() if name not in listings)]
+
+
+def _digits() -> Listing:
+    dataset = digits()
+    return Listing(
+        name="digits",
+        here=True,
+        shape=dataset.input_shape,
+        classes=dataset.classes,
+        train=len(dataset.y_train),
+        test=len(dataset.y_test),
+    )
+
+
+def _official(spec: Spec, folder: Path) -> Listing:
+    found = find(spec, folder)
+    return Listing(
+        name=spec.name,
+        here=found is not None,
+        shape=spec.shape,
+        classes=spec.classes,
+        train=spec.samples["train"],
+        test=spec.samples["test"],
+        where=found.path if found else None,
+        layout=found.layout.name if found else None,
+        bytes_on_disk=found.bytes_on_disk() if found else None,
+    )

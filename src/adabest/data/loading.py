@@ -1,0 +1,87 @@
+"""How the name of a data set becomes one."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from adabest.data.catalog import OFFICIAL
+from adabest.data.dataset import Dataset, from_npz
+from adabest.data.digits import digits
+from adabest.data.huggingface import huggingface
+from adabest.data.leaf import leaf
+from adabest.data.official import load_official
+from adabest.errors import InputError
+from adabest.registry import Option, Registry, check_options, options_of, split_specification
+
+DATASETS: Registry[Callable[..., Dataset]] = Registry(
+    kind="data set",
+    group="adabest.datasets",
+    builtin={
+        "digits": digits,
+        **{name: functools.partial(load_official, spec) for name, spec in OFFICIAL.items()},
+        "huggingface": huggingface,
+        "leaf": leaf,
+    },
+)
+
+_DATA_DIR = "data_dir"
+_SPECIFICATION = re.compile(r"[\w.:-]+,\w+=")
+
+
+def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
+    """Loads a data set by name.
+
+    Args:
+        name: A registered one or ``module:function``, with options, as in ``leaf,path=femnist``; or a path that ends in
+            ``.npz``.
+        data_dir: The folder of the official data files. By default the one that ``ADABEST_DATA`` names, or the
+            platform's cache folder.
+
+    Raises:
+        InputError: If there is no such data set, or it can't be read.
+    """
+    if is_file_name(name):
+        return from_npz(Path(name))
+    title, given = split_specification(name)
+    found = DATASETS.find(title)
+    options = _options(found)
+    values = check_options(f"data set {title!r}", given, {k: o for k, o in options.items() if k != _DATA_DIR})
+    missing = [key for key, option in options.items() if option.default is dataclasses.MISSING and key not in values]
+    if missing:
+        raise InputError(f"data set {title!r} needs a value for {missing[0]}, as in {title},{missing[0]}=...")
+    if _DATA_DIR in options:
+        values[_DATA_DIR] = data_dir
+    dataset: Any = found(**values) if callable(found) else found
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"data set {name!r} gave a {type(dataset).__name__}, not an adabest Dataset")
+    return dataset
+
+
+def findable(name: str) -> str:
+    """The name of a data set as it is found from any working directory: with the paths in it made absolute.
+
+    Raises:
+        InputError: If there is no such data set, or a path can't be written down.
+    """
+    if is_file_name(name):
+        return str(Path(name).resolve())
+    title, given = split_specification(name)
+    options = _options(DATASETS.find(title)) if given else {}
+    for key, value in given.items():
+        if key in options and options[key].type in (Path, Path | None):
+            given[key] = str(Path(value).expanduser().resolve())
+            if "," in given[key]:
+                raise InputError(f"data set {title!r}: {key} = {given[key]}: a path with a comma in it can't be used")
+    return ",".join([title, *(f"{key}={value}" for key, value in given.items())])
+
+
+def is_file_name(name: str) -> bool:
+    """Whether the name of a data set is that of an ``.npz`` file."""
+    return name.endswith(".npz") and not _SPECIFICATION.match(name)
+
+
+def _options(found: Any) -> dict[str, Option]:
+    return options_of(found) if callable(found) else {}

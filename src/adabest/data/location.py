@@ -1,0 +1,97 @@
+"""Where data lie: the data folder, and the places below it where a published data set may be."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from adabest.data.files import File, read_archive, read_folder, stored_as
+from adabest.data.spec import Layout, Spec
+from adabest.errors import InputError
+
+VARIABLE = "ADABEST_DATA"
+
+
+def data_folder(data_dir: str | None = None) -> Path:
+    """The folder in which data sets are looked for, and to which they are downloaded.
+
+    Args:
+        data_dir: The folder. By default the one that ``ADABEST_DATA`` names, else the platform's cache folder.
+
+    Raises:
+        InputError: If a folder was named that doesn't exist; downloading to a mistyped one would help nobody.
+    """
+    named = data_dir or os.environ.get(VARIABLE)
+    if not named:
+        return platformdirs.user_cache_path("adabest", appauthor=False)
+    folder = Path(named).expanduser().absolute()
+    if not folder.is_dir():
+        how = f"data_dir = {data_dir}" if data_dir else f"{VARIABLE} = {named}"
+        raise InputError(f"{how}: there is no such folder; name the one with the data, or make it to download to it")
+    return folder
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete data set on disk.
+
+    Attributes:
+        layout: The form it has.
+        path: The folder or the archive it lies in.
+    """
+
+    layout: Layout
+    path: Path
+
+    def bytes_on_disk(self) -> int:
+        """How much room its files take."""
+        paths = [stored_as(self.path, name) for name in self.layout.files] if self.path.is_dir() else [self.path]
+        return sum(path.stat().st_size for path in paths if path is not None)
+
+    def read(self) -> dict[str, File]:
+        """The contents of its files.
+
+        Raises:
+            InputError: If one can't be read.
+        """
+        archive = self.layout.archive
+        if archive is None or self.path.is_dir():
+            return read_folder(self.path, self.layout.files)
+        return read_archive(self.path, archive.md5, archive.folder, self.layout.files)
+
+
+def find(spec: Spec, folder: Path) -> Found | None:
+    """Looks for a data set below the data folder; nothing is read or downloaded.
+
+    The layouts come in order of preference, and within each the files before the archive.
+    """
+    for layout in spec.layouts:
+        for place in _folders(spec, layout, folder):
+            if all(stored_as(place, name) for name in layout.files):
+                return Found(layout, place)
+        for home in spec.homes:
+            if layout.archive and (folder / home / layout.archive.name).is_file():
+                return Found(layout, folder / home / layout.archive.name)
+    return None
+
+
+def incomplete(spec: Spec, folder: Path) -> list[str]:
+    """In words: the places that hold some files of a layout, and which of them they lack."""
+    words = []
+    for layout in spec.layouts:
+        for place in _folders(spec, layout, folder):
+            missing = [name for name in layout.files if not stored_as(place, name)]
+            if 0 < len(missing) < len(layout.files):
+                words.append(f"{place} lacks {', '.join(missing)}")
+    return words
+
+
+def _folders(spec: Spec, layout: Layout, folder: Path) -> Iterator[Path]:
+    """Where a layout's files may lie; the data folder may be the very folder of the files, too."""
+    for home in spec.homes:
+        for name in layout.folders:
+            yield folder / home / name
+    if folder.name in layout.folders:
+        yield folder

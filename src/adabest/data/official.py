@@ -1,0 +1,61 @@
+"""Published data sets: looked for, downloaded if need be, read and checked."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.data.dataset import Dataset, pixel_statistics
+from adabest.data.download import fetch
+from adabest.data.files import damaged
+from adabest.data.location import Found, data_folder
+from adabest.data.spec import Spec, Split
+
+_HIGHEST = 255  # published means and deviations are of pixels from 0 to 1; here they are bytes
+
+
+def load_official(spec: Spec, data_dir: str | None = None) -> Dataset:
+    """Loads a published data set.
+
+    Args:
+        spec: What is known of it.
+        data_dir: The folder of its files. By default that of ``data_folder``.
+
+    Raises:
+        InputError: If it isn't there and can't be downloaded, or if a file isn't what was published.
+    """
+    found = fetch(spec, data_folder(data_dir))
+    arrays = read_splits(spec, found)
+    (x_train, y_train), (x_test, y_test) = arrays["train"], arrays["test"]
+    if spec.mean is None or spec.std is None:
+        mean, std = pixel_statistics(x_train)
+    else:
+        mean, std = (_per_channel(values) for values in (spec.mean, spec.std))
+    return Dataset(spec.name, x_train, y_train, x_test, y_test, spec.classes, mean, std, spec.defaults)
+
+
+def read_splits(spec: Spec, found: Found) -> dict[Split, tuple[Tensor, Tensor]]:
+    """Images as bytes and labels from 0, of the classes that are kept.
+
+    Raises:
+        InputError: If a file isn't what was published.
+    """
+    layout = found.layout
+    files = found.read()
+    splits: dict[Split, tuple[Tensor, Tensor]] = {}
+    names: dict[Split, tuple[str, ...]] = {"train": layout.train, "test": layout.test}
+    for split, wanted in names.items():
+        images, labels = layout.read([files[name] for name in wanted], spec, split)
+        classes = labels.astype(np.int64) - spec.labels.start
+        kept = classes < spec.classes
+        if int(kept.sum()) != spec.samples[split]:
+            raise damaged(
+                found.path,
+                f"holds {int(kept.sum()):,} {split} samples of the {spec.classes} classes of {spec.name}",
+                f"{spec.samples[split]:,} were",
+            )
+        splits[split] = torch.from_numpy(np.ascontiguousarray(images[kept])), torch.from_numpy(classes[kept])
+    return splits
+
+
+def _per_channel(values: tuple[float, ...]) -> Tensor:
+    return (torch.tensor(values, dtype=torch.float64) * _HIGHEST).float().reshape(-1, 1, 1)
