@@ -1,0 +1,259 @@
+"""Image sets of Hugging Face's ``datasets``, made on disk: grey or colour, columns found or named, split by client."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adabest.data import Dataset, load_dataset
+from adabest.errors import InputError
+
+datasets = pytest.importorskip("datasets", reason="needs the extra huggingface")
+PIL_Image = pytest.importorskip("PIL.Image", reason="needs the extra huggingface")
+
+NAMES = ["cat", "dog", "eel"]
+
+
+@pytest.fixture(autouse=True)
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+
+
+def grey(number: int, size: tuple[int, int] = (5, 4)) -> np.ndarray:
+    """An image 5 pixels high and 4 wide; its first pixel tells which one it is."""
+    image = np.arange(size[0] * size[1], dtype=np.uint8).reshape(size)
+    image[0, 0] = 100 + number
+    return image
+
+
+def colour(number: int) -> np.ndarray:
+    return np.stack([grey(number), grey(number) + 1, grey(number) + 2], axis=2)
+
+
+def samples(
+    count: int,
+    picture: Callable[[int], Any] = grey,
+    labels: Sequence[Any] = (0, 1, 2),
+    label: Any = None,
+    **columns: Any,
+) -> Any:
+    """Some samples, the labels of which take turns."""
+    features = {"picture": datasets.Image(), "kind": label or datasets.ClassLabel(names=NAMES)}
+    rows: dict[str, Any] = {
+        "picture": [PIL_Image.fromarray(picture(number)) for number in range(count)],
+        "kind": [labels[number % len(labels)] for number in range(count)],
+    }
+    for name, values in columns.items():
+        features[name] = datasets.Value("string" if isinstance(values[0], str) else "int64")
+        rows[name] = values
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+
+
+def save(path: Path, train: Any, test: Any = None) -> str:
+    splits = {"train": train} if test is None else {"train": train, "test": test}
+    datasets.DatasetDict(splits).save_to_disk(path)
+    return f"huggingface,path={path}"
+
+
+class TestReading:
+    def test_grey_images(self, tmp_path: Path) -> None:
+        data = load_dataset(save(tmp_path / "set", samples(7), samples(2)))
+        assert data.name == "set"
+        assert data.x_train.dtype == torch.uint8
+        assert data.input_shape == (1, 5, 4)
+        assert data.x_train[:, 0, 0, 0].tolist() == [100, 101, 102, 103, 104, 105, 106]
+        assert data.x_test[:, 0, 0, 0].tolist() == [100, 101]
+        np.testing.assert_array_equal(data.x_train[3, 0].numpy(), grey(3))
+        assert data.y_train.tolist() == [0, 1, 2, 0, 1, 2, 0]
+        assert data.y_test.tolist() == [0, 1]
+        assert data.classes == 3
+        assert data.clients is None
+
+    def test_colour_images(self, tmp_path: Path) -> None:
+        data = load_dataset(save(tmp_path / "set", samples(4, colour), samples(2, colour)))
+        assert data.input_shape == (3, 5, 4)
+        np.testing.assert_array_equal(data.x_train[2].numpy(), colour(2).transpose(2, 0, 1))
+
+    def test_a_mixture_becomes_colour(self, tmp_path: Path) -> None:
+        mixed = samples(4, lambda number: colour(number) if number == 3 else grey(number))
+        data = load_dataset(save(tmp_path / "set", mixed, samples(2)))
+        assert data.input_shape == (3, 5, 4)
+        np.testing.assert_array_equal(data.x_train[0].numpy(), np.stack([grey(0)] * 3))
+        np.testing.assert_array_equal(data.x_test[1].numpy(), np.stack([grey(1)] * 3))
+        np.testing.assert_array_equal(data.x_train[3].numpy(), colour(3).transpose(2, 0, 1))
+
+    def test_transparency_is_dropped(self, tmp_path: Path) -> None:
+        def glass(number: int) -> np.ndarray:
+            return np.dstack([colour(number), np.full((5, 4), 7, np.uint8)])
+
+        data = load_dataset(save(tmp_path / "set", samples(3, glass), samples(1, glass)))
+        np.testing.assert_array_equal(data.x_train[1].numpy(), colour(1).transpose(2, 0, 1))
+
+    def test_a_class_without_samples_counts(self, tmp_path: Path) -> None:
+        assert load_dataset(save(tmp_path / "set", samples(4, labels=(0, 1)), samples(1))).classes == 3
+
+    def test_labels_that_are_numbers_or_texts(self, tmp_path: Path) -> None:
+        number, text = datasets.Value("int64"), datasets.Value("string")
+        plain = save(tmp_path / "numbers", samples(4, label=number, labels=(4, 1)), samples(1, label=number))
+        data = load_dataset(f"{plain},label=kind")
+        assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([4, 1, 4, 1], [0], 5)
+        words = samples(4, label=text, labels=("eel", "cat")), samples(1, label=text, labels=("dog",))
+        data = load_dataset(f"{save(tmp_path / 'words', *words)},label=kind")
+        assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([2, 0, 2, 0], [1], 3)
+
+    def test_a_parquet_file_and_a_folder_of_them(self, tmp_path: Path) -> None:
+        (tmp_path / "files").mkdir()
+        samples(6).to_parquet(tmp_path / "files" / "train-00000.parquet")
+        samples(3).to_parquet(tmp_path / "files" / "test-00000.parquet")
+        whole = load_dataset(f"huggingface,path={tmp_path / 'files'}")
+        assert (len(whole.y_train), len(whole.y_test)) == (6, 3)
+        alone = load_dataset(f"huggingface,path={tmp_path / 'files' / 'train-00000.parquet'},test_share=0.5")
+        assert (len(alone.y_train), len(alone.y_test)) == (3, 3)
+
+    def test_a_folder_of_images(self, tmp_path: Path) -> None:
+        for split, count in (("train", 4), ("test", 2)):
+            for number in range(count):
+                place = tmp_path / "images" / split / NAMES[number % 2] / f"{number}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                PIL_Image.fromarray(grey(number)).save(place)
+        data = load_dataset(f"huggingface,path={tmp_path / 'images'}")
+        found = sorted(zip(data.x_train[:, 0, 0, 0].tolist(), data.y_train.tolist(), strict=True))
+        assert found == [(100, 0), (101, 1), (102, 0), (103, 1)]
+        assert len(data.y_test) == 2
+
+
+class TestOptions:
+    def test_columns_and_splits_by_name(self, tmp_path: Path) -> None:
+        two = samples(6, other=list(range(6))).add_column("second", [2, 1, 0, 2, 1, 0])
+        two = two.cast_column("second", datasets.ClassLabel(names=NAMES))
+        datasets.DatasetDict({"one": two, "two": two.select([0, 1])}).save_to_disk(tmp_path / "set")
+        specification = f"huggingface,path={tmp_path / 'set'},train=one,test=two"
+        with pytest.raises(InputError, match="has kind and second for labels; choose one by label="):
+            load_dataset(specification)
+        data = load_dataset(f"{specification},label=second,image=picture")
+        assert data.y_train.tolist() == [2, 1, 0, 2, 1, 0]
+        assert data.y_test.tolist() == [2, 1]
+
+    @pytest.mark.parametrize("whose", [[30, 10, 10, 20, 30, 10], ["c", "a", "a", "b", "c", "a"]])
+    def test_a_client_column(self, whose: list[Any], tmp_path: Path) -> None:
+        data = load_dataset(save(tmp_path / "set", samples(6, writer=whose), samples(2)) + ",client=writer")
+        assert data.clients is not None
+        assert data.clients.tolist() == [2, 0, 0, 1, 2, 0]
+
+    def test_a_share_to_test_with(self, tmp_path: Path) -> None:
+        writers = [f"writer {number % 5}" for number in range(60)]
+        specification = save(tmp_path / "set", samples(60, writer=writers)) + ",client=writer,test_share=0.2"
+        data = load_dataset(specification)
+        assert (len(data.y_train), len(data.y_test)) == (48, 12)
+        assert data.y_test.bincount().tolist() == [4, 4, 4], "every class has its share"
+        everyone = torch.cat([data.x_train, data.x_test])[:, 0, 0, 0]
+        assert sorted(everyone.tolist()) == list(range(100, 160)), "and every sample is used once"
+        assert data.clients is not None
+        for pixel, client, label in zip(data.x_train[:, 0, 0, 0].tolist(), data.clients, data.y_train, strict=True):
+            assert int(client) == (pixel - 100) % 5
+            assert int(label) == (pixel - 100) % 3
+        assert load_dataset(specification).fingerprint() == data.fingerprint(), "the same ones every time"
+
+
+class TestMistakes:
+    def refused(self, specification: str) -> str:
+        with pytest.raises(InputError) as refusal:
+            load_dataset(specification)
+        return str(refusal.value)
+
+    def test_images_of_different_sizes(self, tmp_path: Path) -> None:
+        train = samples(4, lambda number: grey(number, (5, 6) if number == 2 else (5, 4)))
+        message = self.refused(save(tmp_path / "set", train, samples(1)))
+        assert message.endswith(
+            "image 2 of train has 6 × 5 pixels, but the first one 4 × 5; all should have the same size"
+        )
+
+    def test_deep_images(self, tmp_path: Path) -> None:
+        deep = samples(2, lambda number: grey(number).astype(np.int32))
+        assert "image 0 of train can't be decoded: pixels of more than a byte (mode I)" in self.refused(
+            save(tmp_path / "set", deep, samples(1))
+        )
+
+    def test_a_damaged_image(self, tmp_path: Path) -> None:
+        raw = samples(3).cast_column("picture", datasets.Image(decode=False))
+        damaged = raw.map(
+            lambda row, number: {"picture": {"bytes": b"rubbish" if number == 1 else row["picture"]["bytes"]}},
+            with_indices=True,
+            features=raw.features,
+        ).cast_column("picture", datasets.Image())
+        assert "image 1 of train can't be decoded" in self.refused(save(tmp_path / "set", damaged, samples(1)))
+
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("image=kind", "has no column of images 'kind'; Known: picture"),
+            ("label=knid", "has no column 'knid'; did you mean 'kind'"),
+            ("client=writer", "has no column 'writer'"),
+            ("train=training", "has no split 'training'; did you mean 'train'"),
+            ("test=tset", "has no split 'tset' to test with; it has train, test. Name one, as in test=validation"),
+            ("test=train", "the split 'train' can't be trained and tested with; see test_share"),
+            ("test_share=0", "test_share = 0 of 6 samples leaves none"),
+            ("test_share=0.99", "test_share = 0.99 of 6 samples leaves none"),
+            ("test_share=some", "test_share should be a number, not 'some'"),
+            ("labels=kind", "data set 'huggingface' has no option 'labels'; did you mean 'label'"),
+            ("label=picture", "'picture' should hold a whole number or a text for every sample"),
+        ],
+    )
+    def test_options(self, option: str, words: str, tmp_path: Path) -> None:
+        assert words in self.refused(f"{save(tmp_path / 'set', samples(6), samples(2))},{option}")
+
+    def test_no_test_split(self, tmp_path: Path) -> None:
+        message = self.refused(save(tmp_path / "set", samples(6)))
+        assert "has no split 'test' to test with; it has train. Name one" in message
+        assert "or put a share of the training samples aside, as in test_share=0.1" in message
+
+    def test_no_images_and_no_labels(self, tmp_path: Path) -> None:
+        words = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
+        assert "has no column of images; its columns are text, label" in self.refused(save(tmp_path / "words", words))
+        bare = samples(2).remove_columns("kind")
+        assert "has no column for labels; choose one by label=..., of picture" in self.refused(
+            save(tmp_path / "bare", bare)
+        )
+
+    def test_class_names_that_differ(self, tmp_path: Path) -> None:
+        other = samples(2, label=datasets.ClassLabel(names=NAMES[::-1]))
+        assert "the splits differ in the class names of 'kind'" in self.refused(
+            save(tmp_path / "set", samples(3), other)
+        )
+
+    def test_where_it_should_be(self, tmp_path: Path) -> None:
+        assert "needs either path=..., for one on disk, or name=..." in self.refused("huggingface")
+        assert "needs either path" in self.refused("huggingface,path=a,name=b")
+        assert "none doesn't exist; a set on the hub is named by name=" in self.refused(
+            f"huggingface,path={tmp_path / 'none'}"
+        )
+        (tmp_path / "empty").mkdir()
+        assert "empty can't be loaded by the package datasets" in self.refused(f"huggingface,path={tmp_path / 'empty'}")
+        (tmp_path / "broken.parquet").write_bytes(b"rubbish")
+        assert "broken.parquet can't be loaded" in self.refused(f"huggingface,path={tmp_path / 'broken.parquet'}")
+        assert "somebody/something can't be loaded" in self.refused("huggingface,name=somebody/something")
+
+    def test_without_the_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        message = self.refused(f"huggingface,path={tmp_path}")
+        assert message.endswith('pip install "adabest[huggingface]"')
+
+
+def test_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return datasets.DatasetDict({"train": samples(3), "test": samples(1)})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    data: Dataset = load_dataset("huggingface,name=somebody/something,subset=small")
+    assert asked == [("somebody/something", "small")]
+    assert data.name == "somebody/something"
