@@ -16,7 +16,7 @@ from tiny_data import CIFAR10_BINARY, CIFAR100_BINARY, CIFAR100_PICKLED, EMNIST_
 
 from adabest.data.cifar import binary, pickled
 from adabest.data.emnist import read_matlab
-from adabest.data.files import File, read_archive
+from adabest.data.files import File, read_archive, read_folder
 from adabest.data.idx import parse_idx
 from adabest.data.official import load_official
 from adabest.data.spec import Spec
@@ -203,6 +203,12 @@ class TestDamage:
         assert message.startswith(
             f"{tmp_path / 'cifar-10-binary.tar.gz'}: cifar-10-batches-bin/test_batch.bin has 5 byt"
         )
+
+    def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"gone can't be read: No such file"):
+            read_folder(tmp_path, {"gone": None})
+        with pytest.raises(InputError, match=r"gone\.zip can't be read: No such file"):
+            read_archive(tmp_path / "gone.zip", "0" * 32, "inside", {"name": None})
 
     def test_a_link_in_an_archive_is_not_followed(self, tmp_path: Path) -> None:
         buffer = io.BytesIO()

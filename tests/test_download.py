@@ -207,6 +207,14 @@ class TestFailure:
             fetch(mnist_from(site.url), tmp_path)
         assert below(tmp_path) == {"MNIST", LOCK}
 
+    def test_a_folder_in_the_way(self, tmp_path: Path) -> None:
+        (tmp_path / "cifar-10-binary.tar.gz").mkdir()
+        with (
+            serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site,
+            pytest.raises(InputError, match="can't be downloaded"),
+        ):
+            fetch(cifar_from(site.url), tmp_path)
+
     def test_an_end_in_the_middle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def dies(self: object, size: int) -> None:
             assert any((tmp_path / PARTIAL).iterdir()), "it has begun"

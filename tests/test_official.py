@@ -213,7 +213,13 @@ class TestFacts:
             (tiny.CIFAR_IMAGES["train"][0, 0, 0, 0] / 255 - 0.491) / 0.247, 1e-5
         )
 
-    def test_normalisation_by_the_training_pixels_that_are_kept(self, tmp_path: Path) -> None:
+    def test_normalisation_by_the_training_pixels(self, tmp_path: Path) -> None:
+        tiny.write(tmp_path, MNIST_FILES)
+        data = load_official(tiny.TINY_MNIST, str(tmp_path))
+        assert float(data.mean) == pytest.approx(tiny.MNIST_IMAGES["train"].mean())
+        assert float(data.std) == pytest.approx(tiny.MNIST_IMAGES["train"].std())
+
+    def test_normalisation_by_those_that_are_kept(self, tmp_path: Path) -> None:
         tiny.write(tmp_path, EMNIST_FILES)
         data = load_official(tiny.TINY_EMNIST_L, str(tmp_path))
         kept = tiny.upright_letters()[:10]

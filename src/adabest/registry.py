@@ -214,6 +214,6 @@ def _convert_plain(value: Any, annotation: Any) -> Any:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    if annotation is Path and isinstance(value, str | Path):
+    if annotation is Path and value and isinstance(value, str | Path):
         return Path(value).expanduser()
     return value if annotation is str and isinstance(value, str) else None

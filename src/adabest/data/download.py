@@ -1,7 +1,7 @@
 """Downloading: from the official site, whole and with the right checksum, or not at all.
 
 A file is fetched into a folder of its own beside the data, under a lock, and moved into place when its md5 sum has been
-checked. What a killed download leaves behind is never read, and goes with the next one.
+checked. What a killed download leaves behind is never taken for data, and goes with the next one.
 """
 
 import shutil
@@ -37,17 +37,14 @@ def fetch(spec: Spec, folder: Path) -> Found:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK):
             try:
-                found = find(spec, folder)  # again: another process may have downloaded it meanwhile
-                if found is None:
-                    shutil.rmtree(partial, ignore_errors=True)
-                    for remote in spec.remotes:
-                        if not (folder / remote.path).exists():
-                            _download(spec, remote, folder, partial)
+                for remote in spec.remotes:
+                    if not (folder / remote.path).is_file():  # another process may have been faster
+                        _download(spec, remote, folder, partial)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise InputError(f"{spec.name} can't be downloaded to {folder}: {error.strerror or error}") from error
-    found = found or find(spec, folder)
+    found = find(spec, folder)
     assert found is not None, "what is downloaded makes a layout complete"
     return found
 
@@ -96,22 +93,19 @@ def _progress() -> Progress:
 
 
 class _Bar:
-    """A progress bar as pooch calls it."""
+    """A progress bar as pooch calls it.
+
+    Attributes:
+        total: How many bytes there will be; 0 if the server doesn't say.
+    """
 
     def __init__(self, progress: Progress, name: str) -> None:
+        self.total = 0
         self._progress = progress
         self._task = progress.add_task(name, total=None)
 
-    @property
-    def total(self) -> int:
-        return int(self._progress.tasks[0].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
-
     def update(self, size: int) -> None:
-        self._progress.advance(self._task, size)
+        self._progress.update(self._task, total=self.total or None, advance=size)
 
     def reset(self) -> None:
         self._progress.reset(self._task)

@@ -1,11 +1,12 @@
 """The files of a data set, read whole: in a folder, plain or gzipped, or inside the archive they are published in."""
 
+import contextlib
 import gzip
 import hashlib
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +69,10 @@ def read_folder(folder: Path, sums: Mapping[str, str | None]) -> dict[str, File]
     """
     files = {}
     for name, md5 in sums.items():
-        path = stored_as(folder, name)
-        if path is None:
-            raise InputError(f"{folder / name} is missing")
-        files[name] = File(str(path), _unpacked(str(path), _bytes_of(path)), md5)
+        path = stored_as(folder, name) or folder / name
+        with _reading(path):
+            content = path.read_bytes()
+        files[name] = File(str(path), _unpacked(str(path), content), md5)
     return files
 
 
@@ -103,9 +104,10 @@ def read_archive(path: Path, md5: str | None, inside: str, sums: Mapping[str, st
     return {name: File(contents[name][0], _unpacked(*contents[name]), sums[name]) for name in sums}
 
 
-def _bytes_of(path: Path) -> bytes:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return path.read_bytes()
+        yield
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}") from error
 
@@ -121,12 +123,9 @@ def _unpacked(where: str, content: bytes) -> bytes:
 
 def _md5_of(path: Path) -> str:
     digest = hashlib.md5(usedforsecurity=False)
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror or error}") from error
+    with _reading(path), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
