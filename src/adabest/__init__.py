@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, compare, datasets, load, resume, run
+from adabest.api import Comparison, Costs, compare, costs, datasets, load, resume, run
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -16,6 +16,7 @@ __all__ = [
     "Algorithm",
     "Comparison",
     "Config",
+    "Costs",
     "Dataset",
     "Defaults",
     "FedAvg",
@@ -28,6 +29,7 @@ __all__ = [
     "ScaffoldM",
     "__version__",
     "compare",
+    "costs",
     "datasets",
     "from_arrays",
     "load",

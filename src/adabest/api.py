@@ -1,4 +1,4 @@
-"""The package from Python: run, resume, compare, load."""
+"""The package from Python: run, resume, compare, load, costs."""
 
 import hashlib
 import json
@@ -15,10 +15,11 @@ from adabest.algorithms import Algorithm
 from adabest.data import Dataset, Listing, is_file_name, list_datasets
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.models import Factory
 from adabest.registry import split_specification
 from adabest.report import Table
 from adabest.runs import Config, Run
-from adabest.runs.folder import RunFolder
+from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import resume_command
 
 _ROOT = Path("runs")
@@ -170,6 +171,83 @@ def datasets(data_dir: str | None = None, *, fetch: Sequence[str] = ()) -> list[
         InputError: If there is no such folder, or a data set can't be downloaded.
     """
     return list_datasets(data_dir, fetch)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a round costs.
+
+    Attributes:
+        sizes: What the formulas were evaluated for.
+        algorithms: The counted formulas and the paper's, by label.
+        tables: In numbers: ``compute-client``, ``compute-server``, ``storage-client``, ``storage-server``,
+            ``communication-down``, ``communication-up``.
+        notes: What must be known to read the tables.
+        files: The tables on disk, if a folder was given.
+    """
+
+    sizes: experiments.Sizes
+    algorithms: dict[str, experiments.AlgorithmCosts]
+    tables: dict[str, Table]
+    notes: list[str]
+    files: list[Path]
+
+
+def costs(
+    model: str | nn.Module | Factory | None = None,
+    *,
+    algorithms: Sequence[str | Algorithm] | None = None,
+    input_shape: str | Sequence[int] | None = None,
+    classes: int | None = None,
+    batch_size: int | None = None,
+    parameters: int | None = None,
+    steps: int = 55,
+    participants: int = 10,
+    population: int = 100,
+    precision: experiments.Precision = "float32",
+    out: str | Path | None = None,
+) -> Costs:
+    """Works out what a round of each algorithm computes, stores and sends: the paper's formulas, and ours as counted.
+
+    Args:
+        model: Model: logistic, mlp, cnn, or module:function, with options as in mlp,hidden=100x100. By default cnn.
+        algorithms: What to count: names with options, as in adabest,beta=0.9. By default all that come along.
+        input_shape: Shape of one input. By default 3x32x32.
+        classes: How many classes there are. By default 10.
+        batch_size: Samples in a local step. By default 45.
+        parameters: Size of the model, in place of model, input shape, classes and batch size; its gradient stays a
+            symbol.
+        steps: Local steps of a client in a round, K.
+        participants: Clients that take part in a round, |P|.
+        population: Clients there are, |S|.
+        precision: Number format of models and states.
+        out: Folder to write the tables to. By default they are only shown.
+
+    Raises:
+        InputError: If anything can't be used.
+    """
+    sizes = experiments.find_sizes(
+        {"model": model, "input_shape": input_shape, "classes": classes, "batch_size": batch_size},
+        parameters,
+        {"steps": steps, "participants": participants, "population": population, "precision": precision},
+    )
+    counted = experiments.count_costs(algorithms, sizes)
+    tables = report.cost_tables(counted)
+    files = []
+    if out is not None:
+        texts = {f"{name}.csv": table.csv() for name, table in tables.items()}
+        files = _write(Path(out), {"costs.md": report.cost_text(counted), **texts})
+    return Costs(sizes, counted.algorithms, tables, report.cost_notes(counted), files)
+
+
+def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    except OSError as error:
+        raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
+    return [folder / name for name in texts]
 
 
 def _report(comparison: experiments.Comparison, target: float | None) -> Comparison:

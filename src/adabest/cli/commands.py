@@ -37,6 +37,11 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
         "partition": parser.command(
             _partition, "Show how a data set is dealt to clients: statistics and a heat map.", parser.partition_fields()
         ),
+        "costs": parser.command(
+            _costs,
+            "Show what a round computes, stores and sends: the paper's formulas, and ours.",
+            parser.cost_fields(),
+        ),
     }
 
 
@@ -132,6 +137,18 @@ def _partition(arguments: Any) -> int:
     except OSError as error:
         raise InputError(f"can't write the figure {out}: {error.strerror or error}") from error
     for path in written:
+        console.print(f"Written: {path}")
+    return DONE
+
+
+def _costs(arguments: Any) -> int:
+    costs = api.costs(**parser.given(arguments))
+    console = _console()
+    for table in costs.tables.values():
+        console.print(table.rich())
+    for note in costs.notes:
+        console.print(note)
+    for path in costs.files:
         console.print(f"Written: {path}")
     return DONE
 

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import docstring_parser
 import tyro
 
+from adabest import api
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
 from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
-from adabest.registry import Option, check_options, split_specification
+from adabest.registry import Option, check_options, options_of, split_specification
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
 
 _OUT = "Folder to write to. By default below runs/."
@@ -106,6 +107,14 @@ def _data_dir_field() -> list[Field]:
     return fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, _help_texts(Config), {})
 
 
+def cost_fields() -> list[Field]:
+    """What the costs of a round depend on, as Python takes it, but for objects."""
+    options = options_of(api.costs)
+    options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
+    options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
+    return fields(options, _help_texts(api.costs), {})
+
+
 def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
     """A folder, given by its place."""
     help_text = "The folder."
@@ -166,8 +175,8 @@ def command(action: Callable[[Any], int], description: str, fields: Iterable[Fie
     return parsed
 
 
-def _help_texts(kind: type) -> dict[str, str]:
-    """What a class's docstring says about its attributes."""
+def _help_texts(kind: Callable[..., Any]) -> dict[str, str]:
+    """What a class's docstring says about its attributes, or a function's about its arguments."""
     return {
         parameter.arg_name: " ".join((parameter.description or "").split())
         for parameter in docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params

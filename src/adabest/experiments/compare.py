@@ -57,7 +57,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     planned: Plan = {}
     loaded = None  # one data set for all runs, read once
     for algorithm, names in zip(algorithms, own, strict=True):
-        label = _label(algorithm)
+        label = label_of(algorithm)
         if label in planned:
             raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
         its_own = split_specification(algorithm)[1] if isinstance(algorithm, str) else {}
@@ -142,7 +142,7 @@ def recall(folder: Path) -> dict[str, Any] | None:
     return read_toml(path) if path.is_file() else None
 
 
-def _label(algorithm: str | Algorithm) -> str:
+def label_of(algorithm: str | Algorithm) -> str:
     """What a run is called, which is also its folder's name."""
     if isinstance(algorithm, str):
         text = algorithm

@@ -1,5 +1,6 @@
-"""Reports: tables and figures out of runs."""
+"""Reports: tables and figures out of runs, and tables of costs."""
 
+from adabest.report.costs import cost_notes, cost_tables, cost_text
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
 from adabest.report.table import (
     Table,
@@ -16,6 +17,9 @@ __all__ = [
     "common_target",
     "comparison_figure",
     "comparison_table",
+    "cost_notes",
+    "cost_tables",
+    "cost_text",
     "datasets_table",
     "facts_table",
     "partition_figure",

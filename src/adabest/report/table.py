@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from rich.text import Text
 
 from adabest.data import Listing
 from adabest.runs import Run
+
+_FIGURE = re.compile(r"[\d.,]+")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,13 @@ class Table:
         """For a terminal."""
         table = RichTable(title=self.title or None, show_header=any(self.head))
         for number, name in enumerate(self.head):
-            table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+            figures = [len(row[number]) for row in self.rows if _FIGURE.fullmatch(row[number])]
+            table.add_column(
+                name,
+                justify="left" if number == 0 else "right",
+                overflow="fold",
+                min_width=max(figures, default=None),  # half a figure is another figure
+            )
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
@@ -33,7 +42,8 @@ class Table:
     def markdown(self) -> str:
         """For a page."""
         lines = [self.head, tuple("---" if number == 0 else "---:" for number in range(len(self.head))), *self.rows]
-        return "\n".join("| " + " | ".join(row) + " |" for row in lines) + "\n"
+        escaped = ([cell.replace("|", "\\|") for cell in row] for row in lines)
+        return "\n".join("| " + " | ".join(row) + " |" for row in escaped) + "\n"
 
     def csv(self) -> str:
         """For a spreadsheet."""

@@ -218,6 +218,15 @@ def _make_algorithm(settings: Mapping[str, Any]) -> tuple[Algorithm, dict[str, A
     return ALGORITHMS.find(name)(**hyperparameters), checked
 
 
+def make_algorithm(algorithm: str | Algorithm) -> Algorithm:
+    """The algorithm that a specification names, such as ``adabest,beta=0.9``; an object is what it is.
+
+    Raises:
+        InputError: If there is no such algorithm, or its hyper-parameters can't be used.
+    """
+    return _make_algorithm({"algorithm": algorithm})[0] if isinstance(algorithm, str) else _check_algorithm(algorithm)
+
+
 def specified(algorithm: str) -> tuple[str, dict[str, Any]]:
     """The name of an algorithm, and the hyper-parameters that stand behind it, as in ``adabest,beta=0.9``.
 
