@@ -58,6 +58,9 @@ class TestTable:
     def test_markdown(self) -> None:
         assert self.TABLE.markdown() == "| name | value |\n| --- | ---: |\n| a | 1 |\n| b, c | – |\n"
 
+    def test_a_bar_in_a_cell_is_no_column(self) -> None:
+        assert Table(("|S|",), (("|P|n",),)).markdown() == "| \\|S\\| |\n| --- |\n| \\|P\\|n |\n"
+
     def test_csv(self) -> None:
         assert self.TABLE.csv() == 'name,value\na,1\n"b, c",–\n'
 

@@ -25,6 +25,7 @@ _ELEMENTWISE = {
     "rsub": (1, 0),
     "mul": (0, 1),
     "div": (0, 1),
+    "reciprocal": (0, 1),
     "addcmul": (1, 1),
     "addcdiv": (1, 1),
     "lerp": (2, 1),

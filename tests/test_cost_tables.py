@@ -1,0 +1,192 @@
+"""The tables of costs: what they show, on the command line, on disk and on their page."""
+
+import csv
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import command
+from torch import Tensor
+
+import adabest
+from adabest.algorithms import ALGORITHMS, FedAvg
+from adabest.algorithms.base import Replies, ServerContext, Update
+
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "costs.md"
+HALVES = (
+    "compute-client",
+    "compute-server",
+    "storage-client",
+    "storage-server",
+    "communication-down",
+    "communication-up",
+)
+
+
+@dataclass(frozen=True)
+class Halving(FedAvg):
+    """FedAvg that looks at every second parameter."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        assert len(cloud[::2] * 2) > 0
+        return super().server_step(server, cloud, replies, context)
+
+
+class TestTables:
+    def test_one_row_for_each_algorithm(self) -> None:
+        found = adabest.costs(parameters=10)
+        assert tuple(found.tables) == HALVES
+        for table in found.tables.values():
+            assert [row[0] for row in table.rows] == list(ALGORITHMS.builtin)
+        assert found.files == []
+
+    def test_what_they_show(self) -> None:
+        """With n = 10, K = 3 and |P| = 4."""
+        found = adabest.costs(parameters=10, algorithms=["adabest", "fedprox"], steps=3, participants=4)
+        rows = {name: table.rows for name, table in found.tables.items()}
+        assert rows["compute-client"] == (
+            ("adabest", "K(g + 2ns + nm) + ns + nm", "110", "K(g + 2ns + nm) + 2ns + 2nm", "130", "–"),
+            ("fedprox", "–", "–", "K(g + 3ns + 2nm) + nm", "160", "–"),
+        )
+        assert rows["compute-server"] == (
+            ("adabest", "|P|ns + 2ns + nm", "70", "|P|(ns + nm) + 2ns + 2nm", "120", "33.3"),
+            ("fedprox", "–", "–", "|P|(ns + nm) + nm", "90", "0"),
+        )
+        assert rows["storage-client"] == (("adabest", "n", "40", "4n + 8", "48"), ("fedprox", "–", "–", "0", "0"))
+        assert rows["storage-server"][0] == ("adabest", "n", "40", "4n + 16", "56")
+        assert rows["communication-down"][0] == ("adabest", "n", "40", "4n + 4", "44")
+        assert rows["communication-up"][1] == ("fedprox", "–", "–", "4n + 4", "44")
+
+    def test_the_papers_numbers_are_as_wide_as_ours(self) -> None:
+        found = adabest.costs(parameters=10, algorithms=["feddyn"], precision="float64")
+        assert found.tables["storage-client"].rows == (("feddyn", "n", "80", "8n", "80"),)
+
+    def test_over_fedavg(self) -> None:
+        """Gradients, clipping and weight decay included: (2ns + 2nm)K of our own, (ns + 2nm)K, and Kg on top."""
+        found = adabest.costs("logistic", algorithms=["fedavg", "adabest"], input_shape="4", classes=2, batch_size=1)
+        size, gradient, steps = 10, 2 * 2 * 4 * 2, 55
+        plain = steps * (gradient + 2 * size + 3 * size)
+        more = steps * size + 4 * size
+        shares = [row[5] for row in found.tables["compute-client"].rows]
+        assert shares == ["0", f"{100 * more / plain:.3g}"]
+
+    def test_an_algorithm_with_full_gradients_can_not_be_compared(self) -> None:
+        settings: dict[str, Any] = {"input_shape": "4", "classes": 2}
+        found = adabest.costs("logistic", algorithms=["test_idea_carries:FedDane"], **settings)
+        (row,) = found.tables["compute-client"].rows
+        assert row[0] == "test_idea_carries.FedDane"
+        assert row[3].startswith("K(g + 3ns + 2nm) + G")
+        assert row[5] == "–"
+
+    def test_half_an_operation_for_each_parameter(self) -> None:
+        found = adabest.costs(parameters=7, algorithms=[Halving()], participants=1)
+        (row,) = found.tables["compute-server"].rows
+        assert row[3:5] == ("|P|(ns + nm) + 1.5nm", "24.5")
+
+    def test_notes(self) -> None:
+        text = "\n".join(adabest.costs(parameters=1000, steps=2, participants=3, population=50).notes)
+        for part in (
+            "appendix “Algorithmic Costs”",
+            "n = 1,000 parameters. K = 2 local steps; |P| = 3 of |S| = 50 clients take part in a round; float32.",
+            "g isn't known without a model.",
+            "add to a client's: K(ns + 2nm), and Kn linalg_vector_norm.\n",
+            "n neg (adabest)",
+            "2n copy (scaffold, scaffold-m).",
+            "12 and 3 (fedavg, fedprox)",
+            "1.00 (fedavg, fedprox, feddyn, adabest); 2.00 (scaffold); 1.50 (scaffold-m).",
+            "4n bytes of each client that has taken part (200,000 of all |S|) and 8n for their sum",
+        ):
+            assert part in text
+
+
+class TestCommand:
+    def test_it_prints_and_writes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "150")
+        given = ["--model", "mlp,hidden=5", "--input-shape", "1x6x6", "--classes", "3", "--batch-size", "4"]
+        assert command("costs", *given, "--steps", "7", "--out", tmp_path / "costs") == 0
+        out = capsys.readouterr().out
+        found = adabest.costs("mlp,hidden=5", input_shape="1x6x6", classes=3, batch_size=4, steps=7)
+        for table in found.tables.values():
+            assert table.title in out
+            for row in table.rows:
+                assert re.search(r"│\s+".join(re.escape(cell) + r"\s+" for cell in row), out), row
+        assert all(note in out for note in found.notes)
+        for name, table in found.tables.items():
+            path = tmp_path / "costs" / f"{name}.csv"
+            assert f"Written: {path}\n" in out
+            with path.open(encoding="utf-8") as file:
+                assert [tuple(row) for row in csv.reader(file)] == [table.head, *table.rows]
+        text = (tmp_path / "costs" / "costs.md").read_text(encoding="utf-8")
+        assert all(table.markdown() in text for table in found.tables.values())
+        assert all(f"- {note}\n" in text for note in found.notes)
+        assert not list(tmp_path.rglob("*.partial"))
+
+    def test_figures_stay_in_one_piece_on_a_narrow_terminal(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "60")
+        assert command("costs", "--parameters", 123456789) == 0
+        out = capsys.readouterr().out
+        for table in adabest.costs(parameters=123456789).tables.values():
+            assert all(f" {row[2]} " in out and f" {row[4]} " in out for row in table.rows)
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (["--model", "cnm"], "did you mean 'cnn'?"),
+            (["--parameters", "5", "--model", "cnn"], "drop it, or model"),
+            (["--input-shape", "3,32,32"], "input_shape"),
+            (["--participants", "200"], "the population of 100"),
+            (["--algorithms", "fedavg", "nowhere:Algorithm"], "nowhere"),
+            (["--steps", "many"], "--steps"),
+            (["--parameters", "5", "--out", "file/below"], "can't write to the folder file/below: "),
+        ],
+    )
+    def test_mistakes(
+        self,
+        given: list[str],
+        message: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "file").write_text("here")
+        assert command("costs", *given) == 2
+        out, err = capsys.readouterr()
+        assert message in err
+        assert "Traceback" not in out + err
+
+
+class TestPage:
+    def test_its_tables_are_those_of_the_command(self, tmp_path: Path) -> None:
+        assert command("costs", "--model", "cnn", "--out", tmp_path) == 0
+        made = (tmp_path / "costs.md").read_text(encoding="utf-8")
+        _, _, rest = PAGE.read_text(encoding="utf-8").partition("a test compares. -->\n\n")
+        shown, mark, _ = rest.partition("\n<!-- End of costs.md. -->")
+        assert mark
+        assert shown == made, (
+            "run `adabest costs --model cnn --out costs` and put costs.md into docs/explanation/costs.md"
+        )
+
+    def test_its_commands_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+        assert len(lines) == 4
+        for program, *given in lines:
+            assert program == "adabest"
+            assert command(*given) == 0
+        assert {path.name for path in Path("costs").iterdir()} == {"costs.md", *(f"{name}.csv" for name in HALVES)}
+
+    def test_its_python_works(self, capsys: pytest.CaptureFixture[str]) -> None:
+        (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        exec(block, {})
+        out = capsys.readouterr().out
+        assert "| adabest | K(g + 2ns + nm) + ns + nm |" in out
+        assert out.splitlines()[-1] == block.splitlines()[-1].partition("# ")[2]
