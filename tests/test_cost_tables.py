@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from tiny_runs import command
-from torch import Tensor
+from torch import Tensor, nn
 
 import adabest
-from adabest.algorithms import ALGORITHMS, FedAvg
+from adabest.algorithms import ALGORITHMS, FedAvg, FedDyn
 from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.errors import InputError
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "costs.md"
 HALVES = (
@@ -100,6 +101,79 @@ class TestTables:
             "4n bytes of each client that has taken part (200,000 of all |S|) and 8n for their sum",
         ):
             assert part in text
+
+
+class TestSizes:
+    def test_the_papers_network(self) -> None:
+        found = adabest.costs(algorithms=["fedavg"])
+        assert found.sizes.parameters == 797_962
+        first, second, dense = 28 * 28 * 64 * 3 * 25, 10 * 10 * 64 * 64 * 25, 1600 * 384 + 384 * 192 + 192 * 10
+        # Forward, for the weights, and for the inputs, but for those of the first layer: nobody asks for them.
+        assert found.sizes.gradient == 45 * 2 * (3 * (first + second + dense) - first)
+        assert found.sizes.described == "cnn, inputs of 3x32x32, 10 classes, batches of 45"
+
+    @pytest.mark.parametrize("shape", ["1x6x6", (1, 6, 6), [36]])
+    @pytest.mark.parametrize(
+        "model", ["logistic", lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(36, classes))]
+    )
+    def test_a_linear_model(self, model: Any, shape: Any) -> None:
+        found = adabest.costs(model, algorithms=["fedavg"], input_shape=shape, classes=3, batch_size=7)
+        assert found.sizes.parameters == 37 * 3
+        assert found.sizes.gradient == 7 * 2 * 2 * 36 * 3
+
+    def test_what_is_frozen_is_no_parameter(self) -> None:
+        module = nn.Sequential(nn.Flatten(), nn.Linear(36, 5).requires_grad_(False), nn.Linear(5, 3))
+        assert adabest.costs(module, algorithms=["fedavg"], input_shape="36", classes=3).sizes.parameters == 18
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"steps": 0}, "steps = 0: it must be a whole number above 0"),
+            ({"participants": -1}, "participants = -1"),
+            ({"population": 2.5}, "population = 2.5"),
+            ({"parameters": 0}, "parameters = 0"),
+            ({"parameters": True}, "parameters = True"),
+            ({"classes": 0}, "classes = 0"),
+            ({"batch_size": 0}, "batch_size = 0"),
+            ({"participants": 11, "population": 10}, "participants = 11: .* the population of 10"),
+            ({"precision": "float16"}, "precision = 'float16' .* Known: float32, float64"),
+            ({"precision": "float16", "parameters": 5}, "precision = 'float16'"),
+            ({"input_shape": "3x0x32"}, "input_shape = '3x0x32': .* as in 3x32x32"),
+            ({"input_shape": ""}, "input_shape = ''"),
+            ({"input_shape": "big"}, "input_shape should be a whole number"),
+            ({"input_shape": "28x28"}, "cnn needs images"),
+            ({"model": "cnm"}, "did you mean 'cnn'"),
+            ({"model": 5}, "not something that makes an nn.Module"),
+            ({"model": "mlp,hiden=5"}, "did you mean 'hidden'"),
+            ({"model": "cnn", "parameters": 5}, "parameters stands for a model .*: drop it, or model"),
+            ({"batch_size": 5, "parameters": 5}, "drop it, or batch_size"),
+            ({"model": nn.Linear(3, 3), "input_shape": "4", "classes": 3}, "the model can't take inputs of shape"),
+            ({"algorithms": []}, "at least one"),
+            ({"algorithms": "adabest"}, "a list of names"),
+            ({"algorithms": ["adabets"]}, "did you mean 'adabest'"),
+            ({"algorithms": ["adabest,bta=1"]}, "did you mean 'beta'"),
+            ({"algorithms": ["adabest,beta=2"]}, "beta = 2.0 is out of range"),
+            ({"algorithms": ["adabest", "adabest"]}, "'adabest' is named twice"),
+            ({"algorithms": [FedDyn]}, "an algorithm should be a name or an Algorithm"),
+            ({"algorithms": ["math:pi"]}, "should be a subclass"),
+        ],
+    )
+    def test_mistakes(self, settings: dict[str, Any], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            adabest.costs(**settings)
+
+    def test_mistakes_are_found_before_a_model_is_made(self) -> None:
+        def never(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+            raise AssertionError
+
+        for wrong in ("steps", "participants", "classes", "batch_size"):
+            zero: dict[str, Any] = {wrong: 0}
+            with pytest.raises(InputError, match=f"{wrong} = 0"):
+                adabest.costs(never, **zero)
+
+    def test_a_batch_that_fits_nowhere(self) -> None:
+        with pytest.raises(InputError, match="a batch of 45 inputs of shape 100000000x100000000 can't be passed"):
+            adabest.costs("logistic", input_shape="100000000x100000000")
 
 
 class TestCommand:

@@ -33,7 +33,7 @@ _CHECK = (3000, 5)
 _SAMPLES = 10  # of each client; what they are changes no count
 _BARE = LocalTraining(clip=0.0, weight_decay=0.0)
 _GUARDED = LocalTraining(clip=10.0, weight_decay=1e-3)
-_ARITHMETIC = {"g", "G", ADDITION, MULTIPLICATION}
+_ZERO = Formula({})
 
 
 class Compute(NamedTuple):
@@ -132,7 +132,7 @@ def _costs(label: str, algorithm: Algorithm, precision: Precision) -> AlgorithmC
     whole = _fit(label, {place: played.client for place, played in guarded.items()}, "K")
     return AlgorithmCosts(
         client=_compute(client),
-        guards=_compute({kind: formula - client.get(kind, _ZERO) for kind, formula in whole.items()}),
+        guards=_compute({kind: whole.get(kind, _ZERO) - client.get(kind, _ZERO) for kind in client | whole}),
         server=_compute(_fit(label, {place: played.server for place, played in bare.items()}, "|P|")),
         scored=_compute(_fit(label, {place: played.scored for place, played in bare.items()}, "|P|")),
         client_bytes=kept["client"],
@@ -143,9 +143,6 @@ def _costs(label: str, algorithm: Algorithm, precision: Precision) -> AlgorithmC
         scored_server_bytes=kept["scored server"],
         paper=paper_costs(algorithm),
     )
-
-
-_ZERO = Formula({})
 
 
 def _fit(label: str, counts: Mapping[tuple[int, int], Counter[str]], loop: str) -> dict[str, Formula]:
@@ -177,7 +174,7 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
             continue
         vectors = formula.where(lambda term: "n" in term)
         numbers += formula - vectors
-        if kind in _ARITHMETIC:
+        if kind in (ADDITION, MULTIPLICATION):
             arithmetic += vectors * symbol(kind)
         else:
             other += vectors * symbol(kind)
@@ -230,9 +227,14 @@ class _Federation:
     def round(self, number: int) -> Played:
         at_client, at_server, at_simulator = OperationCounter(), OperationCounter(), OperationCounter()
         sizes: Counter[str] = Counter()
-        rates = (self._training.eta(number), self._training.learning_rate)
         for phase, work in enumerate(self._algorithm.phases):
-            context = ServerContext(number, phase, *rates, self._population)
+            context = ServerContext(
+                round=number,
+                phase=phase,
+                eta=self._training.eta(number),
+                base_eta=self._training.learning_rate,
+                known_population=self._population,
+            )
             with at_server:
                 message = self._algorithm.downlink(self._server, self._cloud, context)
             replies = []
@@ -252,13 +254,10 @@ class _Federation:
             sizes.update({"down": _bytes(message), "up": _bytes(replies[0][1])})
         with at_simulator:
             self._scored.value(self._cloud)
-        kept = {
-            "client": _bytes(self._clients[0]),
-            "server": _bytes(self._server),
-            "scored client": _bytes(self._models.values()) // len(self._clients),
-            "scored server": _bytes([self._scored.total]),
-        }
-        sizes.update(kept)
+        sizes["client"] = _bytes(self._clients[0])
+        sizes["server"] = _bytes(self._server)
+        sizes["scored client"] = _bytes(self._models.values()) // len(self._clients)
+        sizes["scored server"] = _bytes([self._scored.total])
         return Played(at_client.counts, at_server.counts, at_simulator.counts, sizes)
 
     def _work(self, client: int, work: Work, message: Any, server: ServerContext) -> tuple[Any, Tensor]:

@@ -60,7 +60,7 @@ class Sizes:
         return _PRECISIONS[self.precision]
 
     def values(self) -> dict[str, int]:
-        """The values of the symbols. Gradients are left out, and what has no value here, such as s and m, counts one."""
+        """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one."""
         return {"n": self.parameters, "K": self.steps, "|P|": self.participants, "g": 0, "G": 0}
 
 
