@@ -57,7 +57,7 @@ class TestTables:
             ("fedprox", "–", "–", "|P|(ns + nm) + nm", "90", "0"),
         )
         assert rows["storage-client"] == (("adabest", "n", "40", "4n + 8", "48"), ("fedprox", "–", "–", "0", "0"))
-        assert rows["storage-server"][0] == ("adabest", "n", "40", "4n + 16", "56")
+        assert rows["storage-server"][0] == ("adabest", "n", "40", "4n + 24", "64")
         assert rows["communication-down"][0] == ("adabest", "n", "40", "4n + 4", "44")
         assert rows["communication-up"][1] == ("fedprox", "–", "–", "4n + 4", "44")
 

@@ -145,7 +145,7 @@ class TestFigures:
     def test_many_runs_look_different(self) -> None:
         figure = comparison_figure({str(number): RISING for number in range(14)})
         looks = {(line.get_color(), str(line.get_linestyle())) for line in figure.axes[0].lines}
-        assert len(looks) == 7  # then they repeat
+        assert len(looks) >= 13  # of 14; two dashes of their own are both called --
 
     def test_the_heat_map_shows_the_partition(self) -> None:
         partition = make_partition(make_dataset())
