@@ -1,7 +1,7 @@
 """Quadratic clients, on which every algorithm can be worked out exactly, and small ways to drive algorithms on them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,55 +11,9 @@ from torch import Tensor
 
 from adabest.algorithms import Algorithm
 from adabest.algorithms.base import ClientContext, Population, ServerContext, Update
-from adabest.engine import LocalPass, LocalTraining, Rules, Scores, Simulation, State, ValidationScores
+from adabest.engine import LocalTraining, QuadraticTask, Rules, Simulation, State
 from adabest.engine.reduction import reduce_replies
-from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.federation import Attendance
-
-
-@dataclass(frozen=True)
-class QuadraticTask:
-    """Client i has the objective ½ (w − c_i)ᵀ A_i (w − c_i), and its gradient is always the full one.
-
-    Attributes:
-        curvatures: A_i, ``[clients, P, P]``.
-        centres: c_i, ``[clients, P]``.
-        counts: n_i.
-        paces: K_i.
-        origin: θ_0.
-    """
-
-    curvatures: Tensor
-    centres: Tensor
-    counts: Sequence[int]
-    paces: Sequence[int]
-    origin: Tensor
-
-    def initial_model(self) -> Tensor:
-        return self.origin.clone()
-
-    def samples(self, client: int) -> int:
-        return self.counts[client]
-
-    def steps(self, client: int) -> int:
-        return self.paces[client]
-
-    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
-        gradient = self.full_gradient(w, client)
-        return LocalPass(gradient, self.loss(w, client), torch.zeros((), dtype=w.dtype))
-
-    def full_gradient(self, w: Tensor, client: int) -> Tensor:
-        return self.curvatures[client] @ (w - self.centres[client])
-
-    def loss(self, w: Tensor, client: int) -> Tensor:
-        return 0.5 * torch.dot(w - self.centres[client], self.full_gradient(w, client))
-
-    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-        losses = [n_i * float(self.loss(w, client)) for client, n_i in enumerate(self.counts)]
-        return Scores(loss=sum(losses) / sum(self.counts), accuracy=0.0)
-
-    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
-        return None
 
 
 def random_quadratics(
@@ -102,24 +56,15 @@ def round_quadratics(
     )
 
 
-def weighted_optimum(task: QuadraticTask) -> Tensor:
-    """The minimiser of Σ n_i f_i."""
-    return _minimiser(task, 0.0)
-
-
 def regularised_optimum(task: QuadraticTask, strength: float) -> Tensor:
-    """The minimiser of f + (strength / 2) ‖θ − θ_0‖², with f the sample-weighted mean of the clients' objectives."""
-    return _minimiser(task, strength)
-
-
-def _minimiser(task: QuadraticTask, strength: float) -> Tensor:
-    share = torch.tensor(task.counts, dtype=torch.float64) / sum(task.counts)
-    pulls = (task.curvatures @ task.centres[..., None]).squeeze(-1)
-    curvature = (share[:, None, None] * task.curvatures).sum(dim=0) + strength * torch.eye(
-        len(task.origin), dtype=torch.float64
-    )
-    minimiser: Tensor = torch.linalg.solve(curvature, (share[:, None] * pulls).sum(dim=0) + strength * task.origin)
-    return minimiser
+    """The minimiser of f + (strength / 2) ‖θ − θ_0‖²: the pull to θ_0 is one more client, as large as all others."""
+    pull = strength * torch.eye(len(task.origin), dtype=torch.float64)
+    return replace(
+        task,
+        curvatures=torch.cat([task.curvatures, pull[None]]),
+        centres=torch.cat([task.centres, task.origin[None]]),
+        counts=[*task.counts, sum(task.counts)],
+    ).optimum()
 
 
 def simulate(

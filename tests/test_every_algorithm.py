@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quadratics import QuadraticTask, random_quadratics, run, run_cohorts, simulate, weighted_optimum
+from quadratics import random_quadratics, run, run_cohorts, simulate
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
@@ -32,7 +32,7 @@ from adabest.algorithms.base import (
     Update,
     Work,
 )
-from adabest.engine import Simulation, Snapshot
+from adabest.engine import QuadraticTask, Simulation, Snapshot
 from adabest.engine.reduction import reduce_replies
 from adabest.errors import InputError
 from adabest.registry import check_options, options_of, split_specification
@@ -669,7 +669,7 @@ def test_it_learns(name: str) -> None:
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     simulation = simulate(make(name), task)
     run(simulation, 40)  # everyone in every round: not all algorithms can do with less
-    best = task.test(weighted_optimum(task)).loss
+    best = task.test(task.optimum()).loss
     assert task.test(simulation.scored_model()).loss - best < 0.5 * (task.test(task.origin).loss - best)
 
 

@@ -10,7 +10,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from quadratics import (
-    QuadraticTask,
     assert_close,
     draw_cohorts,
     estimate,
@@ -24,14 +23,13 @@ from quadratics import (
     serve,
     simulate,
     vector,
-    weighted_optimum,
 )
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
 from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
 from adabest.algorithms.base import Population, ServerContext
-from adabest.engine import Simulation
+from adabest.engine import QuadraticTask, Simulation
 from adabest.engine.reduction import reduce_replies
 
 CLIENTS = 5
@@ -391,14 +389,14 @@ def distance_after(algorithm: Algorithm, task: QuadraticTask, target: Tensor, ro
 @pytest.mark.parametrize("algorithm", [Scaffold(), ScaffoldM(), FedDyn(mu=0.5)], ids=str)
 def test_variance_reduced_algorithms_reach_the_sample_weighted_optimum(algorithm: Algorithm, unbalanced: bool) -> None:
     task = random_quadratics(1, 4, unbalanced=unbalanced)
-    assert distance_after(algorithm, task, weighted_optimum(task), rounds=400) < 1e-8
+    assert distance_after(algorithm, task, task.optimum(), rounds=400) < 1e-8
 
 
 def test_the_sample_weighted_optimum_is_not_the_plain_one() -> None:
     """Otherwise the unbalanced cases above would say nothing about the weights."""
     task = random_quadratics(1, 4, unbalanced=True)
     plain = QuadraticTask(task.curvatures, task.centres, [1] * 4, task.paces, task.origin)
-    assert norm(weighted_optimum(task) - weighted_optimum(plain)) > 0.1
+    assert norm(task.optimum() - plain.optimum()) > 0.1
 
 
 @heterogeneous
@@ -407,14 +405,14 @@ def test_fedavg_and_fedprox_stall_away_from_the_optimum(algorithm: Algorithm, un
     task = random_quadratics(1, 4, unbalanced=unbalanced)
     simulation = simulate(algorithm, task, eta=0.2)
     states = run(simulation, 200)
-    assert norm(states[-1].cloud - weighted_optimum(task)) > 1e-2
+    assert norm(states[-1].cloud - task.optimum()) > 1e-2
     assert norm(states[-1].cloud - states[-2].cloud) < 1e-10, "it is still moving, so it hasn't stalled"
 
 
 def test_fedavg_has_no_bias_where_clients_share_their_curvature() -> None:
     """So the stall above is due to curvature, not to the engine."""
     task = round_quadratics([[4.0, 0.0], [-1.0, 2.0], [0.0, 7.0]], steps=3)
-    assert distance_after(FedAvg(), task, weighted_optimum(task), rounds=200) < 1e-12
+    assert distance_after(FedAvg(), task, task.optimum(), rounds=200) < 1e-12
 
 
 @pytest.mark.parametrize(("mu", "beta"), [(0.3, 0.5), (0.5, 0.8), (0.5, 0.0)])
@@ -423,7 +421,7 @@ def test_adabest_reaches_the_minimiser_of_a_regularised_objective(mu: float, bet
     task = random_quadratics(1, 4)
     target = regularised_optimum(task, mu * (1 - beta))
     assert distance_after(AdaBest(mu=mu, beta=beta), task, target, rounds=300) < 1e-8
-    assert norm(target - weighted_optimum(task)) > 1e-2
+    assert norm(target - task.optimum()) > 1e-2
 
 
 # --- The reduction of replies -----------------------------------------------------------------------------------------

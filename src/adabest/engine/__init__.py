@@ -4,6 +4,7 @@ from adabest.engine.classification import LOSSES, ClassificationTask
 from adabest.engine.exchange import Engine, Outcome
 from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics
+from adabest.engine.quadratic import QuadraticTask
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.state import Snapshot, State
@@ -17,6 +18,7 @@ __all__ = [
     "LocalTraining",
     "Metrics",
     "Outcome",
+    "QuadraticTask",
     "ReferenceEngine",
     "Rules",
     "Scores",
