@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, Costs, compare, costs, datasets, load, resume, run
+from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -22,6 +22,7 @@ __all__ = [
     "FedAvg",
     "FedDyn",
     "FedProx",
+    "Illustration",
     "InputError",
     "Interrupted",
     "Run",
@@ -32,6 +33,7 @@ __all__ = [
     "costs",
     "datasets",
     "from_arrays",
+    "illustrate",
     "load",
     "resume",
     "run",

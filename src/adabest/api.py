@@ -1,4 +1,4 @@
-"""The package from Python: run, resume, compare, load, costs."""
+"""The package from Python: run, resume, compare, load, datasets, costs, illustrate."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from adabest import experiments, report, runs
 from adabest.algorithms import Algorithm
 from adabest.data import Dataset, Listing, is_file_name, list_datasets
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.experiments import DEFAULT_ALGORITHMS, STEERING_ALGORITHMS, Move
 from adabest.models import Factory
 from adabest.registry import split_specification
 from adabest.report import Table
@@ -248,6 +248,44 @@ def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
     except OSError as error:
         raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
     return [folder / name for name in texts]
+
+
+@dataclass(frozen=True)
+class Illustration:
+    """A figure of how algorithms steer.
+
+    Attributes:
+        moves: The rounds of each algorithm by its label, point by point.
+        files: The figure on disk.
+    """
+
+    moves: dict[str, list[Move]]
+    files: list[Path]
+
+
+def illustrate(
+    *,
+    algorithms: Sequence[str | Algorithm] = STEERING_ALGORITHMS,
+    rounds: int = 4,
+    participation: float = 0.67,
+    seed: int = 0,
+    out: str | Path = "steering",
+) -> Illustration:
+    """Draws how algorithms steer, from runs of two parameters on three clients with quadratic objectives.
+
+    Args:
+        algorithms: What to draw: names with options, as in adabest,beta=0.5.
+        rounds: How many rounds to draw.
+        participation: Share of the three clients that takes part in a round.
+        seed: Keys the draw of the cohorts.
+        out: Figure to write, without ending.
+
+    Raises:
+        InputError: If something can't be used.
+    """
+    task = experiments.plane()
+    moves = experiments.illustrate(algorithms, task, rounds=rounds, participation=participation, seed=seed)
+    return Illustration(moves, report.save_figure(report.steering_figure(task, moves), out))
 
 
 def _report(comparison: experiments.Comparison, target: float | None) -> Comparison:

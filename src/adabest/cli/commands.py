@@ -42,6 +42,9 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             "Show what a round computes, stores and sends: the paper's formulas, and ours.",
             parser.cost_fields(),
         ),
+        "illustrate": parser.command(
+            _illustrate, "Draw how algorithms steer, from a run of two parameters.", parser.illustrate_fields()
+        ),
     }
 
 
@@ -74,10 +77,8 @@ def _compare(arguments: Any) -> int:
 
 
 def _tell_comparison(comparison: api.Comparison) -> int:
-    console = _console()
-    console.print(comparison.table.rich())
-    for path in comparison.files:
-        console.print(f"Written: {path}")
+    _console().print(comparison.table.rich())
+    _tell_files(comparison.files)
     return DIVERGED if any(run.status == "diverged" for run in comparison.runs.values()) else DONE
 
 
@@ -124,20 +125,13 @@ def _datasets(arguments: Any) -> int:
 
 def _partition(arguments: Any) -> int:
     settings = parser.given(arguments)
-    out = Path(settings.pop("out"))
+    out = settings.pop("out")
     config, components = runs.resolve(settings)
     partition = runs.cut_partition(config, components)
     statistics = runs.partition_statistics(partition)
     title = f"{config.dataset}, {config.partition}, mean label entropy {partition.label_entropy:.2f}"
-    console = _console()
-    console.print(report.facts_table(statistics, "partition").rich())
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        written = report.save_figure(report.partition_figure(partition, title), out)
-    except OSError as error:
-        raise InputError(f"can't write the figure {out}: {error.strerror or error}") from error
-    for path in written:
-        console.print(f"Written: {path}")
+    _console().print(report.facts_table(statistics, "partition").rich())
+    _tell_files(report.save_figure(report.partition_figure(partition, title), out))
     return DONE
 
 
@@ -148,9 +142,18 @@ def _costs(arguments: Any) -> int:
         console.print(table.rich())
     for note in costs.notes:
         console.print(note)
-    for path in costs.files:
-        console.print(f"Written: {path}")
+    _tell_files(costs.files)
     return DONE
+
+
+def _illustrate(arguments: Any) -> int:
+    _tell_files(api.illustrate(**parser.given(arguments)).files)
+    return DONE
+
+
+def _tell_files(paths: Sequence[Path]) -> None:
+    for path in paths:
+        _console().print(f"Written: {path}")
 
 
 def _console() -> Console:

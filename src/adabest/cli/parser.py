@@ -35,6 +35,8 @@ _PARTITION_OPTIONS = (
     "partition_seed",
 )
 
+_NAMES = {"algorithms": tuple[str, ...], "out": str}
+
 Field = tuple[str, Any, Any]
 
 
@@ -91,28 +93,12 @@ def partition_fields() -> list[Field]:
     return [*fields(options, _help_texts(Config), {}), out]
 
 
-def resume_fields() -> list[Field]:
-    """The run's folder, and where its data are, if they have moved."""
-    return [*folder_field(), *_data_dir_field()]
-
-
-def datasets_fields() -> list[Field]:
-    """Where data lie, and what of them is to be downloaded."""
-    help_text = "Data sets to download first, if they aren't there."
-    fetch = ("fetch", Annotated[tuple[str, ...], tyro.conf.arg(help=help_text, help_behavior_hint="")], ())
-    return [*_data_dir_field(), fetch]
-
-
-def _data_dir_field() -> list[Field]:
-    return fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, _help_texts(Config), {})
-
-
-def cost_fields() -> list[Field]:
-    """What the costs of a round depend on, as Python takes it, but for objects."""
-    options = options_of(api.costs)
-    options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
-    options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
-    return fields(options, _help_texts(api.costs), {})
+def illustrate_fields() -> list[Field]:
+    """What ``adabest.illustrate`` takes."""
+    options = options_of(api.illustrate)
+    # What the command line has are names.
+    options |= {name: Option(kind, options[name].default) for name, kind in _NAMES.items()}
+    return fields(options, _help_texts(api.illustrate), {})
 
 
 def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
@@ -176,7 +162,7 @@ def command(action: Callable[[Any], int], description: str, fields: Iterable[Fie
 
 
 def _help_texts(kind: Callable[..., Any]) -> dict[str, str]:
-    """What a class's docstring says about its attributes, or a function's about its arguments."""
+    """What a docstring says about a class's attributes or a function's arguments."""
     return {
         parameter.arg_name: " ".join((parameter.description or "").split())
         for parameter in docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params

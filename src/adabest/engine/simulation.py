@@ -125,6 +125,11 @@ class Simulation:
         kept = self.state.clients.read(client)
         return self._client_type(**{name: kept[_STATE + name] for name in self._client_type._fields})
 
+    def client_model(self, client: int) -> Tensor:
+        """The latest model of a client, θ_0 if it has never taken part."""
+        kept = self.state.clients.read(client) if client in self.state.clients else {}
+        return kept.get(_MODEL, self._initial).clone()
+
     def step(self, *, evaluate: bool = False, cohort: np.ndarray | None = None) -> Metrics | None:
         """Moves the federation by one round.
 

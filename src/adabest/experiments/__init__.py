@@ -12,14 +12,18 @@ from adabest.experiments.compare import (
 )
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
+from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
 
 __all__ = [
     "DEFAULT_ALGORITHMS",
+    "STEERING_ALGORITHMS",
     "AlgorithmCosts",
     "Comparison",
     "Costs",
     "Formula",
+    "Leg",
+    "Move",
     "Number",
     "Precision",
     "Sizes",
@@ -27,8 +31,10 @@ __all__ = [
     "compare",
     "count_costs",
     "find_sizes",
+    "illustrate",
     "make_room",
     "plan",
+    "plane",
     "recall",
     "remember",
 ]

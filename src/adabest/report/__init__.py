@@ -2,6 +2,7 @@
 
 from adabest.report.costs import cost_notes, cost_tables, cost_text
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
+from adabest.report.steering import steering_figure
 from adabest.report.table import (
     Table,
     common_target,
@@ -27,4 +28,5 @@ __all__ = [
     "runs_table",
     "save_figure",
     "scenario_figure",
+    "steering_figure",
 ]

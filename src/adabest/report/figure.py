@@ -1,5 +1,6 @@
 """Figures: curves of a comparison, and the heat map of a partition."""
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from adabest.errors import InputError
 from adabest.federation import Partition
 from adabest.runs import Run
+from adabest.runs.folder import write_atomically
 
 # Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
 _COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
@@ -92,9 +95,20 @@ def partition_figure(partition: Partition, title: str = "") -> Figure:
     return figure
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes a figure as PNG and SVG beside each other, and says where."""
-    paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
+def save_figure(figure: Figure, stem: str | Path) -> list[Path]:
+    """Writes a figure as PNG and SVG beside each other, and says where.
+
+    Raises:
+        InputError: If it can't be written there.
+    """
+    place = Path(stem)
+    if not place.name:
+        raise InputError(f"a figure needs a name, not {str(stem)!r}; its endings, .png and .svg, come by themselves")
+    paths = [place.with_name(place.name + ending) for ending in (".png", ".svg")]
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            write_atomically(path, functools.partial(figure.savefig, format=path.suffix[1:], dpi=150))
+    except OSError as error:
+        raise InputError(f"can't write the figure {place}: {error.strerror or error}") from error
     return paths
