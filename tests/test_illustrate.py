@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from torch import Tensor
 
 import adabest
 from adabest import FedAvg, InputError
-from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.algorithms.base import Replies, ServerContext, Update, Work
 from adabest.experiments import STEERING_ALGORITHMS, Move, illustrate, plane
 from adabest.federation import draw_cohort
 from adabest.report import steering_figure
@@ -115,6 +115,15 @@ def assert_close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=1e-12)
 
 
+def assert_on_the_map(figure: Figure) -> None:
+    """One map for all, so that panels can be compared, with everything on it."""
+    boxes = {(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}
+    assert len(boxes) == 1
+    ((left, right), (bottom, top)) = boxes.pop()
+    points = np.concatenate([points for axes in figure.axes for points in lines(axes).values()])
+    assert np.all((points > [left, bottom]) & (points < [right, top]))
+
+
 @pytest.fixture(scope="module")
 def figure() -> Figure:
     """The default one."""
@@ -162,11 +171,7 @@ class TestWhatIsDrawn:
             assert numbers == {(label.split()[1], tuple(drawn[label][0])) for label in models}
 
     def test_everything_is_on_the_map(self, figure: Figure) -> None:
-        boxes = {(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}
-        assert len(boxes) == 1  # one map for all, so that panels can be compared
-        ((left, right), (bottom, top)) = boxes.pop()
-        points = np.concatenate([points for axes in figure.axes for points in lines(axes).values()])
-        assert np.all((points > [left, bottom]) & (points < [right, top]))
+        assert_on_the_map(figure)
 
     def test_the_rings_are_those_of_the_common_objective(self, figure: Figure) -> None:
         def height(point: np.ndarray) -> float:
@@ -188,6 +193,13 @@ class TestWhatIsDrawn:
         assert all(
             word in text for word in ("client a", "client b", "client c", "θ̄", "θ,", "−h", "optimum", "uncorrected")
         )
+
+
+@dataclass(frozen=True)
+class Twice(FedAvg):
+    """Two rounds of FedAvg in one."""
+
+    phases: ClassVar[tuple[Work, ...]] = (Work.TRAIN, Work.TRAIN)
 
 
 class TestRecording:
@@ -220,6 +232,18 @@ class TestRecording:
         for move in moves:
             assert [leg.path.shape for leg in move.legs.values()] == [(STEPS + 1, 2)] * 3
             assert all(torch.equal(leg.path[0], move.start) for leg in move.legs.values())
+
+    def test_of_two_trainings_the_last_one_is_drawn(self) -> None:
+        (moves,) = illustrate([Twice()], plane(), rounds=2, participation=1.0, seed=0).values()
+        (once, again) = illustrate(["fedavg"], plane(), rounds=2, participation=1.0, seed=0)["fedavg"]
+        assert torch.equal(moves[0].cloud, again.cloud)
+        assert all(torch.equal(moves[0].legs[client].path, leg.path) for client, leg in again.legs.items())
+        assert torch.equal(moves[0].start, once.start)
+
+    def test_whole_numbers_may_be_floats(self) -> None:
+        three: Any = 3.0
+        (moves,) = illustrate(["fedavg"], plane(), rounds=three, participation=1.0, seed=0).values()
+        assert len(moves) == 3
 
     def test_divergence_is_told(self) -> None:
         with pytest.raises(InputError, match="bomb,fuse=3 diverges in round 3 of the illustration: the cloud model"):
@@ -291,7 +315,9 @@ class TestFigure:
     def test_a_map_keeps_its_shape(self) -> None:
         """However far one algorithm goes astray."""
         wild = illustrate(["feddyn,mu=60"], plane(), rounds=6, participation=1.0, seed=0)
-        width, height = steering_figure(plane(), wild).get_size_inches()
+        figure = steering_figure(plane(), wild)
+        assert_on_the_map(figure)
+        width, height = figure.get_size_inches()
         assert width == pytest.approx(10.8)
         assert 6 < height < 13
 
