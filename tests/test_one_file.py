@@ -84,7 +84,8 @@ def of_the_file(
         eta_decay=config.learning_rate_decay,
         weight_decay=config.weight_decay,
         clip=config.clip,
-        **config.hyperparameters,
+        mu=config.hyperparameters["mu"],
+        beta=config.hyperparameters["beta"],
     )
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     nn.utils.vector_to_parameters(initial, model.parameters())
