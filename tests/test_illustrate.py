@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from cohorts import draw_cohort
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -24,7 +25,6 @@ import adabest
 from adabest import FedAvg, InputError
 from adabest.algorithms.base import Replies, ServerContext, Update, Work
 from adabest.experiments import STEERING_ALGORITHMS, Move, illustrate, plane
-from adabest.federation import draw_cohort
 from adabest.report import steering_figure
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "steering.md"
@@ -246,7 +246,7 @@ class TestRecording:
         assert len(moves) == 3
 
     def test_divergence_is_told(self) -> None:
-        with pytest.raises(InputError, match="bomb,fuse=3 diverges in round 3 of the illustration: the cloud model"):
+        with pytest.raises(InputError, match="bomb diverges in round 3 of the illustration: the cloud model"):
             illustrate([Bomb()], plane(), rounds=4, participation=1.0, seed=0)
 
     def test_the_latest_model_of_a_client(self) -> None:

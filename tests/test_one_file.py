@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cohorts import draw_cohort
 from small import plain_inputs
 from test_architecture import imports_of
 from tiny_runs import tiny
 from torch import Tensor, nn
 
 from adabest import runs
-from adabest.federation import Partition, cohort_size, draw_cohort
+from adabest.federation import Partition
 from adabest.federation.batches import batch_table
 
 FILE = Path(__file__).parent.parent / "examples" / "adabest_in_one_file.py"
@@ -65,7 +66,7 @@ def of_the_file(
 ) -> list[tuple[Tensor, ...]]:
     """The same rounds by the example, with the package's draws."""
     own = {client: torch.from_numpy(partition.of(client)) for client in range(len(partition.samples))}
-    size = cohort_size(config.participation, len(partition.training))
+    size = max(1, round(config.participation * len(partition.training)))
     batch_size, seed = config.batch_size, config.seed
     assert batch_size is not None
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_runs
+from cohorts import draw_cohort
 from small import plain_inputs
 from torch import nn
 
 from adabest import Run, runs
-from adabest.federation import draw_cohort
 from adabest.federation.batches import batch_table
 
 CLIENTS, COHORT, ROUNDS, EPOCHS, BATCH_SIZE, SEED = 9, 3, 7, 2, 6, 14

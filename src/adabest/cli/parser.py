@@ -93,6 +93,30 @@ def partition_fields() -> list[Field]:
     return [*fields(options, _help_texts(Config), {}), out]
 
 
+def resume_fields() -> list[Field]:
+    """The run's folder, and where its data are, if they have moved."""
+    return [*folder_field(), *_data_dir_field()]
+
+
+def datasets_fields() -> list[Field]:
+    """Where data lie, and what of them is to be downloaded."""
+    help_text = "Data sets to download first, if they aren't there."
+    fetch = ("fetch", Annotated[tuple[str, ...], tyro.conf.arg(help=help_text, help_behavior_hint="")], ())
+    return [*_data_dir_field(), fetch]
+
+
+def _data_dir_field() -> list[Field]:
+    return fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, _help_texts(Config), {})
+
+
+def cost_fields() -> list[Field]:
+    """What the costs of a round depend on, as Python takes it, but for objects."""
+    options = options_of(api.costs)
+    options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
+    options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
+    return fields(options, _help_texts(api.costs), {})
+
+
 def illustrate_fields() -> list[Field]:
     """What ``adabest.illustrate`` takes."""
     options = options_of(api.illustrate)

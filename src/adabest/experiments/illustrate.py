@@ -14,10 +14,11 @@ from torch import Tensor
 
 from adabest.algorithms import Algorithm
 from adabest.algorithms.base import Correction
-from adabest.engine import LocalPass, LocalTraining, QuadraticTask, Rules, Simulation
+from adabest.engine import LocalPass, LocalTraining, QuadraticTask, Simulation
 from adabest.engine.local import local_step
 from adabest.errors import Diverged, InputError
 from adabest.experiments.compare import check_algorithms, label_of
+from adabest.federation import Attendance
 from adabest.registry import convert
 from adabest.runs.config import make_algorithm
 
@@ -105,19 +106,19 @@ def illustrate(
     if count < 1:
         raise InputError(f"rounds = {rounds}: it must be at least 1")
     share = convert("participation", participation, float, text=False)
-    rules = Rules(participation=share, seed=convert("seed", seed, int, text=False))
+    attendance = Attendance(participation=share, seed=convert("seed", seed, int, text=False))
     made: dict[str, Algorithm] = {}
     for algorithm in algorithms:
         label = label_of(algorithm)
         if label in made:
             raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
         made[label] = make_algorithm(algorithm)
-    return {label: _watch(label, algorithm, task, count, rules) for label, algorithm in made.items()}
+    return {label: _watch(label, algorithm, task, count, attendance) for label, algorithm in made.items()}
 
 
-def _watch(label: str, algorithm: Algorithm, task: QuadraticTask, rounds: int, rules: Rules) -> list[Move]:
+def _watch(label: str, algorithm: Algorithm, task: QuadraticTask, rounds: int, attendance: Attendance) -> list[Move]:
     watched = _Watched(**vars(task))
-    simulation = Simulation(algorithm, watched, np.arange(len(task.counts)), training=_TRAINING, rules=rules)
+    simulation = Simulation(algorithm, watched, np.arange(len(task.counts)), training=_TRAINING, attendance=attendance)
     moves = []
     for number in range(1, rounds + 1):
         start = simulation.state.cloud

@@ -252,17 +252,6 @@ def _check_algorithm(algorithm: Any) -> Algorithm:
     return algorithm
 
 
-def make_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """The algorithm that a specification such as ``adabest,beta=0.9``, or the object in its place, stands for.
-
-    Raises:
-        InputError: If there is no such algorithm, or its hyper-parameters can't be used.
-    """
-    if isinstance(algorithm, str):
-        return _make_algorithm({"algorithm": algorithm})[0]
-    return _check_algorithm(algorithm)
-
-
 def _check_settings(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
     refuse_unknown(settings, known)
     return check_options("a run", settings, known, text=False)
