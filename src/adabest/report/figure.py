@@ -33,7 +33,7 @@ def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
             if run.status == "diverged" and rounds:
                 axes.plot(rounds[-1:], values[-1:], color=colour, marker="x", markersize=9)
     accuracy.set(title="Test accuracy of the scored model", xlabel="round")
-    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     accuracy.set_ylim(bottom=_lower_limit(runs))
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (accuracy, norm):
@@ -63,7 +63,7 @@ def scenario_figure(scenarios: Mapping[str, Mapping[str, Run]]) -> Figure:
             axes.spines[["top", "right"]].set_visible(False)
     limits = [_lower_limit(runs) for runs in scenarios.values()]
     panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
-    panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
         axes.set_ylabel(words)
     panels[1, -1].legend(frameon=False, loc="lower right", fontsize="small")
