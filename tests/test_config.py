@@ -52,6 +52,8 @@ EVERYTHING: dict[str, Any] = {
     "seed": 5,
     "partition_seed": 6,
     "evaluate_every": 3,
+    "stop_at": 0.99,
+    "stop_after": 8,
     "checkpoint_every": 4,
     "engine": "reference",
     "device": "cpu",

@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 import tiny_runs
 import torch
-from tiny_runs import Killed, break_off, checkpoints, contents, dies_at, ends_after, log, results, resume, run, stripes
+from tiny_runs import (
+    Killed,
+    break_off,
+    checkpoints,
+    contents,
+    dies_at,
+    ends_after,
+    in_pieces,
+    log,
+    results,
+    resume,
+    run,
+    stripes,
+)
 from torch import nn
 
 import adabest
@@ -21,19 +34,6 @@ from adabest.errors import InputError, Interrupted
 from adabest.federation import PARTITIONERS
 from adabest.runs import execute
 from adabest.runs.folder import RunFolder
-
-
-def in_pieces(out: Path, beats: int, error: type[BaseException], **changes: Any) -> int:
-    """Breaks a run off again and again until it is finished; returns how often."""
-    break_off(out, beats, error, **changes)
-    for times in range(1, 20):
-        try:
-            with ends_after(beats, error):
-                resume(out)
-        except (Interrupted, Killed):
-            continue
-        return times
-    raise AssertionError("the run doesn't get anywhere")
 
 
 class TestBitForBit:

@@ -162,6 +162,19 @@ def break_off(out: Path, beats: int, error: type[BaseException] = Killed, **chan
         run(out, **changes)
 
 
+def in_pieces(out: Path, beats: int, error: type[BaseException], **changes: Any) -> int:
+    """Breaks a run off again and again until it is finished; returns how often."""
+    break_off(out, beats, error, **changes)
+    for times in range(1, 20):
+        try:
+            with ends_after(beats, error):
+                resume(out)
+        except (Interrupted, Killed):
+            continue
+        return times
+    raise AssertionError("the run doesn't get anywhere")
+
+
 def checkpoints(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "checkpoints").glob("*"))
 

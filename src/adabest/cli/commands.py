@@ -61,6 +61,8 @@ def _tell_run(run: runs.Run) -> int:
             f"Diverged in round {run.round}: {run.reason}. The models of the round before are in {run.folder}"
         )
         return DIVERGED
+    if run.reason is not None:
+        console.print(f"Ended early in round {run.round}: {run.reason}")
     final = run.final
     accuracies = ", ".join(
         f"{100 * final[f'{model}_accuracy']:.2f} % ({model})"
@@ -108,7 +110,9 @@ def _show(arguments: Any) -> int:
     console.print(report.facts_table(run.config.flat(), "settings").rich())
     if run.identity:
         console.print(report.facts_table(run.identity["partition"], "partition").rich())
-    console.print(report.facts_table({"status": run.status, "round": run.round, **run.final}, "result").rich())
+    reason = {} if run.reason is None else {"reason": run.reason}
+    result = {"status": run.status, "round": run.round, **reason, **run.final}
+    console.print(report.facts_table(result, "result").rich())
     return DONE
 
 

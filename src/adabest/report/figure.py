@@ -22,7 +22,7 @@ _STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
 
 
 def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
-    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run."""
+    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run; × marks divergence, ● an early end."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
@@ -30,8 +30,9 @@ def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
         for axes, name in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
             rounds, values = run.curve(name)
             axes.plot(rounds, values, color=colour, linestyle=style, linewidth=1.6, label=label)
-            if run.status == "diverged" and rounds:
-                axes.plot(rounds[-1:], values[-1:], color=colour, marker="x", markersize=9)
+            if run.reason is not None and rounds:
+                marker = "x" if run.status == "diverged" else "o"
+                axes.plot(rounds[-1:], values[-1:], color=colour, marker=marker, markersize=9)
     accuracy.set(title="Test accuracy of the scored model", xlabel="round")
     accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     accuracy.set_ylim(bottom=_lower_limit(runs))

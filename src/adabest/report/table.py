@@ -88,6 +88,8 @@ def _cells(run: Run, target: float, averaged: bool) -> tuple[str, ...]:
         accuracy = f"diverged in round {run.round}"
     elif run.status != "finished":
         accuracy += f" ({run.status}, round {run.round})"
+    elif run.reason is not None:
+        accuracy += f" (round {run.round})"
     reached = rounds_to(run, target)
     sent = f"{(final['bytes_down'] + final['bytes_up']) / 1e6:.1f}" if final else "–"
     return (

@@ -71,6 +71,9 @@ class Config:
         seed: Keys every random draw.
         partition_seed: Keys the partition alone. By default the seed.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
+        stop_at: Accuracy of the scored model on the test set at which the run ends early.
+        stop_after: Rounds without a new best validation accuracy after which the run ends early; test accuracy where
+            there are no validation clients.
         checkpoint_every: Rounds between two checkpoints; 0 for only when interrupted. By default as often as takes at
             most 5 % of the time.
         engine: How rounds are executed.
@@ -110,6 +113,8 @@ class Config:
     seed: int = 0
     partition_seed: int | None = None
     evaluate_every: int = 10
+    stop_at: float | None = None
+    stop_after: int | None = None
     checkpoint_every: int | None = None
     engine: Literal["reference"] = "reference"
     device: str = "cpu"
@@ -385,6 +390,7 @@ def _refuse_placeholder(key: str, name: str) -> str:
 
 def _check_ranges(config: Config) -> None:
     least = {"rounds": 1, "evaluate_every": 1, "epochs": 1, "batch_size": 1, "checkpoint_every": 0, "threads": 1}
+    least["stop_after"] = 1
     for name, low in least.items():
         value = getattr(config, name)
         if value is not None and value < low:
@@ -394,6 +400,8 @@ def _check_ranges(config: Config) -> None:
             raise InputError(f"{name} = {getattr(config, name)}: it must be at least 0 and below 2⁶³")
     if config.average_from is not None and not 0 <= config.average_from < 1:
         raise InputError(f"average_from = {config.average_from}: a part of the run is at least 0 and below 1")
+    if config.stop_at is not None and not 0 < config.stop_at <= 1:
+        raise InputError(f"stop_at = {config.stop_at}: an accuracy is above 0 and at most 1")
     AUGMENTATIONS.find(str(config.augmentation))
 
 

@@ -21,6 +21,7 @@ from adabest.runs.config import Components, Config, read_toml, resolve_again, to
 from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
 from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.progress import Reporter, reporter
+from adabest.runs.stopping import reason_to_stop
 
 _SHARE_OF_TIME = 0.05
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -217,9 +218,10 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
     simulation = federation.simulation
     pace = _CheckpointPace(config.checkpoint_every, saved_round=simulation.state.round)
     stopwatch = _Stopwatch(simulation.state.round, simulation.state.local_steps)
+    rows, last, early = folder.rows(files.METRICS), config.rounds, None
     try:
         with show:
-            while simulation.state.round < config.rounds:
+            while simulation.state.round < last:
                 round_number = simulation.state.round + 1
                 evaluate = round_number % config.evaluate_every == 0 or round_number == config.rounds
                 skipped = simulation.state.skipped_rounds
@@ -231,22 +233,21 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
                     folder.append(files.METRICS, metrics)
                     folder.append(files.TIMINGS, stopwatch.row(round_number))
                     folder.log(_words(metrics, speed))
-                if round_number < config.rounds and pace.is_due(round_number):
+                    rows.append(metrics)
+                    if round_number < last:
+                        early = reason_to_stop(rows, stop_at=config.stop_at, stop_after=config.stop_after)
+                    if early is not None:
+                        last = round_number
+                        show.ends_at(last)
+                if round_number < last and pace.is_due(round_number):
                     seconds = pace.save(folder, federation)
                     folder.append(files.TIMINGS, {"round": round_number, "checkpoint_seconds": seconds})
                     folder.write_json(files.STATUS, {"status": "running", "round": round_number})
                 show.show(round_number, metrics, speed)
     except Interrupted:
-        done = simulation.state.round
-        if done > pace.saved_round:
+        if simulation.state.round > pace.saved_round:
             pace.save(folder, federation)
-        folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
-        command = resume_command(folder.path)
-        if config.has_objects():
-            command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
-        how = f"interrupted after round {done}; resume with: {command}"
-        folder.log(how)
-        raise Interrupted(how) from None
+        raise Interrupted(_interrupted(folder, config, simulation.state.round)) from None
     except Diverged as error:
         _finish(folder, federation)
         round_number = simulation.state.round + 1
@@ -255,9 +256,21 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
         folder.log(f"diverged in round {round_number}: {error}")
     else:
         _finish(folder, federation)
-        folder.write_json(files.STATUS, {"status": "finished", "round": config.rounds})
-        folder.log(f"finished after round {config.rounds}")
+        reason = {} if early is None else {"reason": early}
+        folder.write_json(files.STATUS, {"status": "finished", "round": last, **reason})
+        folder.log(": ".join([f"finished after round {last}", *reason.values()]))
     _drop_checkpoints(folder)
+
+
+def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
+    """Notes that a run was interrupted, and says how to go on."""
+    folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
+    command = resume_command(folder.path)
+    if config.has_objects():
+        command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
+    how = f"interrupted after round {done}; resume with: {command}"
+    folder.log(how)
+    return how
 
 
 def _finish(folder: RunFolder, federation: Federation) -> None:

@@ -8,7 +8,7 @@
 ``timings.jsonl``      all wall-clock figures
 ``log.txt``            what happened, in words
 ``checkpoints/``       the last two checkpoints, until the run is finished
-``status.json``        running, interrupted, finished or diverged, and the last round
+``status.json``        running, interrupted, finished or diverged, the last round, and why if it ended early
 ``model.safetensors``  the scored model, by parameter name; likewise ``aggregate``, ``cloud`` and, if asked for,
                        ``averaged``
 =====================  =====================================================================================
@@ -64,7 +64,7 @@ class RunFolder:
         return (self / CONFIG).is_file() and ((self / STATUS).is_file() or (self / _LOCK).is_file())
 
     def status(self) -> dict[str, Any]:
-        """How the run stands: ``status``, ``round`` and, if it diverged, ``reason``.
+        """How the run stands: ``status``, ``round`` and, if it diverged or ended early, ``reason``.
 
         A run whose process is gone without a word still says that it is running.
         """

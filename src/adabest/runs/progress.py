@@ -28,6 +28,9 @@ class Reporter:
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """A round is done; ``metrics`` are those of the round, if it was evaluated."""
 
+    def ends_at(self, round_number: int) -> None:
+        """The run ends early: this round, which is shown next, is its last."""
+
 
 class _Accuracy:
     """The last accuracy there was, in words."""
@@ -70,6 +73,10 @@ class LiveReporter(Reporter):
         details = f"{self._accuracy.text} · {steps_per_second:,.0f} steps/s"
         self._bar.update(self._task, completed=round_number, details=details)
 
+    def ends_at(self, round_number: int) -> None:
+        """Shortens the bar."""
+        self._bar.update(self._task, total=round_number)
+
 
 class LineReporter(Reporter):
     """A line every few seconds, and one for the last round."""
@@ -95,6 +102,10 @@ class LineReporter(Reporter):
             f"{steps_per_second:,.0f} steps/s, {left:.0f} s left\n"
         )
         self._stream.flush()
+
+    def ends_at(self, round_number: int) -> None:
+        """Makes the round the last one."""
+        self._rounds = round_number
 
 
 def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:

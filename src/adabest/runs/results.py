@@ -27,7 +27,7 @@ class Run:
         config: Its complete configuration.
         status: ``running``, ``interrupted``, ``killed``, ``finished`` or ``diverged``.
         round: The last round that counts: the last one, the last checkpointed one, or the one it diverged in.
-        reason: Why it diverged, if it did.
+        reason: Why it diverged, or ended before its last round, if it did.
         metrics: One row per evaluated round.
         identity: Fingerprints and the partition's statistics.
     """

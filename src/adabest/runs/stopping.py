@@ -1,0 +1,31 @@
+"""Ending a run before its last round: decided from its metrics alone, so a resumed run decides the same."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def reason_to_stop(
+    rows: Iterable[Mapping[str, Any]], *, stop_at: float | None = None, stop_after: int | None = None
+) -> str | None:
+    """Why a run with these metrics is over before its last round; None if it goes on.
+
+    Args:
+        rows: The metrics of all evaluated rounds so far. Those without an accuracy don't count.
+        stop_at: Accuracy of the scored model on the test set that is enough.
+        stop_after: Rounds without a new best accuracy, on the validation clients if there are any, that are too many.
+    """
+    best, best_round = -1.0, 0
+    for row in rows:
+        scored, validation = row.get("scored_accuracy"), row.get("validation_accuracy")
+        if scored is None:
+            continue
+        if stop_at is not None and scored >= stop_at:
+            return f"the scored model's accuracy of {scored:.4f} reaches stop_at = {stop_at:g}"
+        accuracy = scored if validation is None else validation
+        since = row["round"] - best_round
+        if accuracy > best:
+            best, best_round = accuracy, row["round"]
+        elif stop_after is not None and since >= stop_after:
+            where = "test" if validation is None else "validation"
+            return f"no gain in {since} rounds: the best {where} accuracy is {best:.4f}, of round {best_round}"
+    return None
