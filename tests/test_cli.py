@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,7 @@ class TestHelp:
         text = printed.out()
         for field in dataclasses.fields(Config):
             if field.name not in ("hyperparameters", "algorithm"):
-                assert f"--{field.name.replace('_', '-')} " in text, field.name
+                assert re.search(f"--{field.name.replace('_', '-')}[ ,]", text), field.name
         for option in ("--out", "--overwrite", "CONFIG.TOML", "--mu", "--beta"):
             assert option in text
         assert ("--algorithms " if name == "compare" else "--algorithm ") in text

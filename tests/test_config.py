@@ -55,6 +55,8 @@ EVERYTHING: dict[str, Any] = {
     "stop_at": 0.99,
     "stop_after": 8,
     "checkpoint_every": 4,
+    "tensorboard": True,
+    "loggers": ["tiny_runs:Diary,title=all"],
     "engine": "reference",
     "device": "cpu",
     "precision": "float64",
@@ -475,13 +477,15 @@ class TestObjects:
 class TestDigest:
     def test_how_it_is_executed_does_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
-        same = dataclasses.replace(config, data_dir=None, checkpoint_every=None, threads=None, device="cuda:1")
+        elsewhere: dict[str, Any] = {"data_dir": None, "checkpoint_every": None, "threads": None, "device": "cuda:1"}
+        same = dataclasses.replace(config, **elsewhere, tensorboard=False, loggers=())
         assert same.digest() == config.digest()
 
     def test_all_else_counts(self) -> None:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
-        others = EVERYTHING.keys() - {"data_dir", "checkpoint_every", "threads", "device", "engine"} - OWN
+        execution = {"data_dir", "checkpoint_every", "threads", "device", "engine", "tensorboard", "loggers"}
+        others = EVERYTHING.keys() - execution - OWN
         for name in others:
             value = getattr(config, name)
             changed: Any = value + ("x" if isinstance(value, str) else ("x",) if isinstance(value, tuple) else 1)

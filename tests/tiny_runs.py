@@ -2,11 +2,11 @@
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from small import make_dataset
@@ -19,6 +19,7 @@ from adabest.cli import main
 from adabest.data import Dataset, Defaults
 from adabest.errors import Interrupted
 from adabest.runs.interruption import StopRequests
+from adabest.runs.loggers import Tracked
 
 TESTS = Path(__file__).parent
 RESULTS = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
@@ -60,6 +61,37 @@ class Several(AdaBest):
     often: bool = False
     how: str = "so"
     count: int = 3
+
+
+class Diary:
+    """A logger that writes down all that it hears, and can be made to fail."""
+
+    heard: ClassVar[list[tuple[str, Any]]] = []
+    failing: ClassVar[set[str]] = set()
+
+    def __init__(self, title: str = "mine") -> None:
+        self.title = title
+
+    def begin(self, run: Tracked) -> None:
+        self._hear("begin", run)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        self._hear("log", row)
+
+    def end(self, status: Mapping[str, Any]) -> None:
+        self._hear("end", status)
+
+    def _hear(self, what: str, of: Any) -> None:
+        self.heard.append((what, of))
+        if what in self.failing:
+            raise ConnectionError("the line is dead")
+
+
+class Quiet(Diary):
+    """One that never fails."""
+
+    heard: ClassVar[list[tuple[str, Any]]] = []
+    failing: ClassVar[set[str]] = set()
 
 
 TINY: dict[str, Any] = {

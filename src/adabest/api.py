@@ -19,6 +19,7 @@ from adabest.models import Factory
 from adabest.registry import split_specification
 from adabest.report import Table
 from adabest.runs import Config, Run
+from adabest.runs.config import SURROUNDINGS
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import resume_command
 
@@ -129,7 +130,7 @@ def compare(
     goal, place, replace = merged.pop("target", None), merged.pop("out", None), merged.pop("overwrite", False)
     if goal is not None and not (isinstance(goal, int | float) and 0 < goal <= 1):
         raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
-    what = {name: value for name, value in merged.items() if name != "data_dir"}  # wherever the data lie
+    what = {name: value for name, value in merged.items() if name not in SURROUNDINGS}
     folder = Path(place) if place else _ROOT / f"compare-{_digest(chosen, what)}"
     planned = experiments.plan(chosen, merged)
     merged |= _findable(merged, next(iter(planned.values()))[0])

@@ -1,6 +1,5 @@
 """Several algorithms on the same clients: the runs of a comparison, each in a folder of its own."""
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from adabest.algorithms import Algorithm
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
 from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
-from adabest.runs.config import CONFIG_OPTIONS, Components, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.config import CONFIG_OPTIONS, SURROUNDINGS, Components, algorithm_options, is_plain, refuse_unknown
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
@@ -112,15 +111,16 @@ def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
         InputError: If a run that lies there was made of other data, though under the same names.
         Interrupted: If a signal asked to stop.
     """
+    group = folder.resolve().name
     with StopRequests() as requests:
         for number, (label, (config, components)) in enumerate(planned.items(), start=1):
             requests.heartbeat()
             place, line = folder / label, f"{label} ({number}/{len(planned)})"
             if _holds(place, config):
                 check_unchanged(place, config, components)
-                resume(place, vars(components), data_dir=config.data_dir, label=line, show=show)
+                resume(place, vars(components), data_dir=config.data_dir, label=line, show=show, group=group)
             else:
-                start(config, components, place, label=line, show=show)
+                start(config, components, place, label=line, show=show, group=group)
     return Comparison(folder, {label: load(folder / label) for label in planned})
 
 
@@ -158,7 +158,9 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _holds(place: Path, config: Config) -> bool:
-    """Whether a folder holds a run of just this configuration, wherever its data lie."""
-    if not RunFolder(place).holds_run():
-        return False
-    return dataclasses.replace(load(place).config, data_dir=config.data_dir).flat() == config.flat()
+    """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
+    return RunFolder(place).holds_run() and _essence(load(place).config) == _essence(config)
+
+
+def _essence(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in config.flat().items() if name not in SURROUNDINGS}

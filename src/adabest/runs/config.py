@@ -20,9 +20,11 @@ from adabest.errors import InputError, nearest
 from adabest.federation import NATURAL, default_partition, default_validation_clients
 from adabest.models import Factory
 from adabest.registry import Option, check_options, options_of, split_specification
+from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
-_NO_MATTER = ("data_dir", "checkpoint_every", "threads", "device")  # where data lie and how a run is executed
+SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who watches: no part of what a run is
+_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device")  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
@@ -76,6 +78,8 @@ class Config:
             there are no validation clients.
         checkpoint_every: Rounds between two checkpoints; 0 for only when interrupted. By default as often as takes at
             most 5 % of the time.
+        tensorboard: Write TensorBoard event files into the run's folder.
+        loggers: Trackers that get every metrics row: wandb, mlflow, trackio, tensorboard, or module:Class.
         engine: How rounds are executed.
         device: Where: cpu, cuda or cuda:N.
         precision: Number format of models and states.
@@ -116,6 +120,8 @@ class Config:
     stop_at: float | None = None
     stop_after: int | None = None
     checkpoint_every: int | None = None
+    tensorboard: bool = False
+    loggers: tuple[str, ...] = ()
     engine: Literal["reference"] = "reference"
     device: str = "cpu"
     precision: Literal["float32", "float64"] = "float32"
@@ -135,6 +141,10 @@ class Config:
     def has_objects(self) -> bool:
         """Whether it names a Python object that a later process can't find by its name."""
         return any(is_object_name(str(getattr(self, key))) for key in _COMPONENTS)
+
+    def trackers(self) -> list[str]:
+        """The loggers that watch the run, each once."""
+        return list(dict.fromkeys([*self.loggers, *(["tensorboard"] if self.tensorboard else [])]))
 
     def digest(self) -> str:
         """A short name of everything that the result depends on."""
@@ -403,6 +413,7 @@ def _check_ranges(config: Config) -> None:
     if config.stop_at is not None and not 0 < config.stop_at <= 1:
         raise InputError(f"stop_at = {config.stop_at}: an accuracy is above 0 and at most 1")
     AUGMENTATIONS.find(str(config.augmentation))
+    check_loggers(config.trackers())
 
 
 def merge(file: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
 from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.progress import Reporter, reporter
 from adabest.runs.stopping import reason_to_stop
+from adabest.runs.tracking import tracked
 
 _SHARE_OF_TIME = 0.05
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -29,7 +30,14 @@ _PARAMETERS_FOR_THREADS = 100_000
 
 
 def start(
-    config: Config, components: Components, path: Path, *, overwrite: bool = False, label: str = "", show: bool = False
+    config: Config,
+    components: Components,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+    show: bool = False,
+    group: str = "",
 ) -> None:
     """Runs a configuration in a folder, from the first round to the last.
 
@@ -40,6 +48,7 @@ def start(
         overwrite: Whether a run that lies there may be replaced.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.
+        group: What trackers are to group the run under.
 
     Raises:
         InputError: If something can't be used, or the folder holds a run already. Nothing was run.
@@ -53,10 +62,10 @@ def start(
         try:
             _refuse_run(folder, overwrite)  # again: someone may have been faster
             folder.clear()
-            write_text(folder / files.CONFIG, to_toml(config.flat()))
-            with _arithmetic(config, federation):
+            with _arithmetic(config, federation), tracked(folder, config, group=group) as tell:
+                write_text(folder / files.CONFIG, to_toml(config.flat()))
                 _begin(folder, config, federation)
-                _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show))
+                _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show), tell)
         finally:
             folder.release()
 
@@ -68,6 +77,7 @@ def resume(
     data_dir: str | None = None,
     label: str = "",
     show: bool = False,
+    group: str = "",
 ) -> None:
     """Continues a run from its last checkpoint, or from the start if it has none. A finished run is left as it is.
 
@@ -77,6 +87,7 @@ def resume(
         data_dir: The folder of the official data files, if they have moved; the run remembers it.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.
+        group: What trackers that haven't heard of the run are to group it under.
 
     Raises:
         InputError: If there is no run, or what it depends on has changed.
@@ -101,7 +112,9 @@ def resume(
                 first = _restore(folder, config, federation)
                 if data_dir is not None:
                     write_text(folder / files.CONFIG, to_toml(config.flat()))
-                _continue(folder, config, federation, reporter(label or path.name, first, config.rounds, show=show))
+                with tracked(folder, config, group=group, resumed=True) as tell:
+                    progress = reporter(label or path.name, first, config.rounds, show=show)
+                    _continue(folder, config, federation, progress, tell)
         finally:
             folder.release()
 
@@ -213,7 +226,9 @@ def check_unchanged(path: Path, config: Config, components: Components) -> None:
         _refuse_change(folder, identity, build_federation(config, components))
 
 
-def _continue(folder: RunFolder, config: Config, federation: Federation, show: Reporter) -> None:
+def _continue(
+    folder: RunFolder, config: Config, federation: Federation, show: Reporter, tell: Callable[[Mapping[str, Any]], None]
+) -> None:
     """All rounds that are left."""
     simulation = federation.simulation
     pace = _CheckpointPace(config.checkpoint_every, saved_round=simulation.state.round)
@@ -234,6 +249,7 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
                     folder.append(files.TIMINGS, stopwatch.row(round_number))
                     folder.log(_words(metrics, speed))
                     rows.append(metrics)
+                    tell(metrics)
                     if round_number < last:
                         early = reason_to_stop(rows, stop_at=config.stop_at, stop_after=config.stop_after)
                     if early is not None:
@@ -251,7 +267,9 @@ def _continue(folder: RunFolder, config: Config, federation: Federation, show: R
     except Diverged as error:
         _finish(folder, federation)
         round_number = simulation.state.round + 1
-        folder.append(files.METRICS, {"round": round_number, "diverged": str(error)})
+        lost = {"round": round_number, "diverged": str(error)}
+        folder.append(files.METRICS, lost)
+        tell(lost)
         folder.write_json(files.STATUS, {"status": "diverged", "round": round_number, "reason": str(error)})
         folder.log(f"diverged in round {round_number}: {error}")
     else:

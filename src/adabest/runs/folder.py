@@ -9,6 +9,7 @@
 ``log.txt``            what happened, in words
 ``checkpoints/``       the last two checkpoints, until the run is finished
 ``status.json``        running, interrupted, finished or diverged, the last round, and why if it ended early
+``tracking.json``      by what name trackers know the run, if it has any; beside it what they leave in the folder
 ``model.safetensors``  the scored model, by parameter name; likewise ``aggregate``, ``cloud`` and, if asked for,
                        ``averaged``
 =====================  =====================================================================================
@@ -35,6 +36,9 @@ TIMINGS = "timings.jsonl"
 LOG = "log.txt"
 CHECKPOINTS = "checkpoints"
 STATUS = "status.json"
+TRACKING = "tracking.json"
+EVENTS = "events.out.tfevents."  # how the names of TensorBoard's files begin
+_WANDB = "wandb"  # the folder that W&B makes
 MODELS = {
     "scored": "model.safetensors",
     "aggregate": "aggregate.safetensors",
@@ -47,6 +51,7 @@ _PARTIAL = ".partial"
 _PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
 _ATTEMPTS = 20
 _OURS = {CONFIG, IDENTITY, ENVIRONMENT, METRICS, TIMINGS, LOG, CHECKPOINTS, STATUS, _LOCK, *MODELS.values()}
+_OURS |= {TRACKING}
 
 
 class RunFolder:
@@ -179,7 +184,7 @@ class RunFolder:
 
 
 def _is_ours(name: str) -> bool:
-    return name in _OURS or name.endswith(_PARTIAL)
+    return name in _OURS or name == _WANDB or name.startswith(EVENTS) or name.endswith(_PARTIAL)
 
 
 def write_text(path: Path, text: str) -> None:
