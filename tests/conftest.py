@@ -1,5 +1,8 @@
 """What all tests share."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from hypothesis import settings
 
@@ -9,3 +12,32 @@ settings.load_profile("adabest")
 
 # The models of the tests are tiny: more threads only make them wait for each other.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trackers_offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test tells anyone of its runs, whatever the environment says; Trackio looks only when it is imported."""
+    place = tmp_path_factory.mktemp("trackers")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "WANDB_MODE": "offline",
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+            "WANDB_CONFIG_DIR": str(place),
+            "WANDB_CACHE_DIR": str(place),
+            "WANDB_DATA_DIR": str(place),
+            "MLFLOW_TRACKING_URI": (place / "mlflow").as_uri(),
+            "MLFLOW_ALLOW_FILE_STORE": "true",  # the only store that needs neither a server nor a database
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "TRACKIO_DIR": str(place / "trackio"),
+        }.items():
+            patch.setenv(name, value)
+        for name in (
+            "WANDB_DIR",
+            "WANDB_PROJECT",
+            "MLFLOW_EXPERIMENT_NAME",
+            "TRACKIO_SPACE_ID",
+            "TRACKIO_SERVER_URL",
+        ):
+            patch.delenv(name, raising=False)
+        yield

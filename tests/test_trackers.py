@@ -123,16 +123,9 @@ def wandb_records(path: Path, proto: Any) -> Iterator[Any]:
 
 class TestWandB:
     @pytest.fixture(autouse=True)
-    def offline(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def package(self) -> Iterator[None]:
         self.wandb = pytest.importorskip("wandb")
         self.proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-        monkeypatch.setenv("WANDB_MODE", "offline")
-        monkeypatch.setenv("WANDB_SILENT", "true")
-        monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-        for name in ("CONFIG_DIR", "CACHE_DIR", "DATA_DIR"):
-            monkeypatch.setenv(f"WANDB_{name}", str(tmp_path / "elsewhere"))
-        for name in ("DIR", "PROJECT"):
-            monkeypatch.delenv(f"WANDB_{name}", raising=False)
         yield
         self.die()
 
@@ -220,9 +213,6 @@ class TestMLflow:
     @pytest.fixture(autouse=True)
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
-        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the only store that needs neither server nor database
-        monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
         self.client = pytest.importorskip("mlflow").MlflowClient()
 
     def runs(self, experiment: str = "adabest") -> list[Any]:
@@ -307,21 +297,10 @@ class TestMLflow:
         assert "Set MLFLOW_TRACKING_URI to a server" in err
 
 
-@pytest.fixture(scope="module")
-def trackio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Trackio with its database in a folder of this test; it looks at the variable only when it is imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
-            patch.delenv(name, raising=False)
-        yield pytest.importorskip("trackio")
-
-
 class TestTrackio:
     @pytest.fixture(autouse=True)
-    def storage(self, trackio: Any) -> None:
-        self.trackio = trackio
+    def package(self) -> None:
+        self.trackio = pytest.importorskip("trackio")
         self.sqlite = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
 
     def find(self, name: str, project: str = "adabest") -> Any:
