@@ -26,7 +26,7 @@ from tiny_runs import (
 
 import adabest
 from adabest.errors import InputError, Interrupted
-from adabest.runs import loggers, resolve
+from adabest.runs import extras, resolve
 from adabest.runs.loggers import LOGGERS, Tracked, check_loggers, make_logger
 
 MINE: dict[str, Any] = {"loggers": ["tiny_runs:Diary"], "evaluate_every": 1}
@@ -270,7 +270,7 @@ class TestFinding:
     def test_a_package_that_is_not_installed(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(loggers, "_is_installed", lambda package: package != name)
+        monkeypatch.setattr(extras, "is_installed", lambda package: package != name)
         wanted = rf'logger {name!r} needs a package that isn\'t installed: pip install "adabest\[{name}\]"'
         with pytest.raises(InputError, match=wanted):
             run(tmp_path / "run", loggers=[name])
@@ -279,7 +279,7 @@ class TestFinding:
         assert list(tmp_path.iterdir()) == []
 
     def test_the_switch_needs_the_package_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loggers, "_is_installed", lambda package: False)
+        monkeypatch.setattr(extras, "is_installed", lambda package: False)
         with pytest.raises(InputError, match="logger 'tensorboard' needs a package"):
             resolve(tiny(tensorboard=True))
 
@@ -287,9 +287,9 @@ class TestFinding:
         """W&B leaves a folder called wandb behind, which Python would import."""
         (tmp_path / "a_tracker").mkdir()
         monkeypatch.syspath_prepend(tmp_path)
-        assert not loggers._is_installed("a_tracker")
-        assert not loggers._is_installed("no_such_tracker")
-        assert loggers._is_installed("pytest")
+        assert not extras.is_installed("a_tracker")
+        assert not extras.is_installed("no_such_tracker")
+        assert extras.is_installed("pytest")
 
     def test_an_entry_point(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "fancy-1.0.dist-info").mkdir()

@@ -482,7 +482,7 @@ class TestReading:
         torch.manual_seed(0)
         module = dropping((1, 6, 6), 3)
         done = run(tmp_path / "run", model=module)
-        with pytest.raises(InputError, match=r"was a Python object: pass it to load_model\(module=...\)"):
+        with pytest.raises(InputError, match=r"was a Python object: pass it again, as module=..."):
             _ = done.model
         blank = dropping((1, 6, 6), 3)
         assert accuracy_of(done.load_model(module=blank)) == done.final["scored_accuracy"]
@@ -495,7 +495,7 @@ class TestReading:
         with pytest.raises(InputError, match="a run has no 'best' model; it has scored, aggregate, cloud"):
             finished.load_model("best")
         break_off(tmp_path / "run", 20)
-        with pytest.raises(InputError, match="has no model yet: the run is killed"):
+        with pytest.raises(InputError, match="has no scored model: the run is killed"):
             _ = adabest.load(tmp_path / "run").model
 
     def test_no_run(self, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
         "datasets": parser.command(
             _datasets, "List the data sets that have a name, and which of them are there.", parser.datasets_fields()
         ),
+        "export": parser.command(_export, "Write a run's model to a file of its own.", parser.export_fields()),
         "partition": parser.command(
             _partition, "Show how a data set is dealt to clients: statistics and a heat map.", parser.partition_fields()
         ),
@@ -124,6 +125,13 @@ def _datasets(arguments: Any) -> int:
         if listing.where is not None:
             console.print(f"{listing.name}: {listing.where}")
     console.print(f"Data folder: {data_folder(arguments.data_dir)}")
+    return DONE
+
+
+def _export(arguments: Any) -> int:
+    run = runs.load(arguments.folder)
+    written = run.export(arguments.format, arguments.which, out=arguments.out, overwrite=arguments.overwrite)
+    _console().print(f"Written: {written}")
     return DONE
 
 

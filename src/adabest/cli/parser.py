@@ -18,6 +18,7 @@ from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
 from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
 from adabest.registry import Option, check_options, options_of, split_specification
+from adabest.runs import MODELS
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
 
 _OUT = "Folder to write to. By default below runs/."
@@ -130,6 +131,22 @@ def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
     help_text = "The folder."
     metavar = "FOLDER" if default is dataclasses.MISSING else "[FOLDER]"
     return [("folder", Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=help_text, metavar=metavar)], default)]
+
+
+def export_fields() -> list[Field]:
+    """Which model of a run goes where, and in what form."""
+    options = {
+        "format": Option(Literal["safetensors", "onnx"], dataclasses.MISSING),
+        "which": Option(Literal.__getitem__(tuple(MODELS)), "scored"),
+        **_DESTINATION,
+    }
+    help_texts = {
+        "format": "safetensors: the parameters by name. onnx: a model that takes inputs as they are in the data set.",
+        "which": "Which of the run's models.",
+        "out": "File to write. By default named after the run.",
+        "overwrite": "Replace a file that is there.",
+    }
+    return [*folder_field(), *fields(options, help_texts, {})]
 
 
 def _config_field() -> Field:

@@ -119,7 +119,7 @@ class RunFolder:
         Raises:
             InputError: If the folder holds anything else.
         """
-        foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
+        foreign = sorted(entry.name for entry in self.path.iterdir() if not is_ours(entry.name))
         if foreign:
             raise InputError(
                 f"{self.path} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed"
@@ -183,7 +183,8 @@ class RunFolder:
         return loaded
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
+    """Whether a run's folder may hold something of this name."""
     return name in _OURS or name == _WANDB or name.startswith(EVENTS) or name.endswith(_PARTIAL)
 
 
@@ -200,8 +201,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Lets ``write`` fill a file beside the wanted one, forces it to disk, and puts it in place."""
     partial = path.with_name(path.name + _PARTIAL)
-    write(partial)
-    force_to_disk(partial)
+    try:
+        write(partial)
+        force_to_disk(partial)
+    except OSError:  # a full disk, for instance, on which what was written would only be in the way
+        partial.unlink(missing_ok=True)
+        raise
     for attempt in range(_ATTEMPTS):
         try:
             partial.replace(path)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from adabest.errors import InputError
 from adabest.models import build_model
 from adabest.registry import check_options
+from adabest.runs import export
 from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
@@ -58,10 +59,9 @@ class Run:
 
     def predict(self, inputs: Any) -> Tensor:
         """Class scores of the scored model for inputs as they are in the data set, samples first."""
-        precision = getattr(torch, self.config.precision)
-        mean, std = (torch.tensor(self.identity[key], dtype=precision) for key in ("mean", "std"))
+        mean, std = self._normalisation()
         with torch.no_grad():
-            scores: Tensor = self.model((torch.as_tensor(inputs).to(precision) - mean) / std)
+            scores: Tensor = self.model((torch.as_tensor(inputs).to(mean.dtype) - mean) / std)
         return scores
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
@@ -74,25 +74,86 @@ class Run:
         Raises:
             InputError: If the run isn't finished, or the model can't be rebuilt.
         """
-        if which not in files.MODELS:
-            raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
-        path = self.folder / files.MODELS[which]
-        if not path.is_file():
-            why = (
-                "the run is " + self.status if self.status not in files.ENDED else "it wasn't asked for (average_from)"
-            )
-            raise InputError(f"{self.folder} has no {which} model: {why}")
+        tensors = self._tensors(which)
         if module is None:
             if is_object_name(str(self.config.model)):
-                raise InputError(f"the model of {self.folder} was a Python object: pass it to load_model(module=...)")
+                raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
             example = torch.zeros(2, *self.identity["input_shape"])
             module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
-        tensors = load_file(path)
         try:
             module.to(getattr(torch, self.config.precision)).load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()
+
+    def export(
+        self,
+        form: str,
+        /,
+        which: str = "scored",
+        *,
+        out: str | Path | None = None,
+        overwrite: bool = False,
+        module: nn.Module | None = None,
+    ) -> Path:
+        """Writes a model of a finished run to a file of its own.
+
+        Args:
+            form: ``safetensors``, the parameters by name, or ``onnx``, which takes inputs as they are in the data set.
+            which: As for ``load_model``.
+            out: The file. By default named after the run, in the working directory.
+            overwrite: Whether a file that is there may be replaced.
+            module: For ONNX, if the run's model was a Python object: a module of that kind.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: If the run isn't finished, the model can't be exported, or the file can't be written.
+        """
+        export.check_format(form)
+        tensors = self._tensors(which)
+        stem = self.folder.resolve().name + ("" if which == "scored" else f"-{which}")
+        path = Path(f"{stem}.{form}" if out is None else out)
+        export.check_place(path, self.folder, overwrite=overwrite)
+        mean, std = self._normalisation()
+        metadata = self._metadata(which)
+        if form == "onnx":
+            shape = tuple(self.identity["input_shape"])
+            content = export.as_onnx(self.load_model(which, module), shape, mean, std, metadata)
+        else:
+            content = export.as_safetensors(tensors, mean, std, metadata)
+        export.write(path, content)
+        return path
+
+    def _tensors(self, which: str) -> dict[str, Tensor]:
+        """The parameters of a model, by name."""
+        if which not in files.MODELS:
+            raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
+        path = self.folder / files.MODELS[which]
+        if not path.is_file():
+            why = f"the run is {self.status}"
+            if self.status in files.ENDED:
+                why = "it wasn't asked for (average_from), or the run ended too early for it"
+            raise InputError(f"{self.folder} has no {which} model: {why}")
+        return load_file(path)
+
+    def _normalisation(self) -> tuple[Tensor, Tensor]:
+        """What is taken from inputs, and what they are divided by."""
+        precision = getattr(torch, self.config.precision)
+        mean, std = (torch.tensor(self.identity[key], dtype=precision) for key in ("mean", "std"))
+        return mean, std
+
+    def _metadata(self, which: str) -> dict[str, str]:
+        """What an exported model tells of where it comes from: all settings, and what became of them."""
+        facts = {
+            "which": which,
+            "round": self.final.get("round"),
+            "accuracy": self.final.get(f"{which}_accuracy"),
+            "classes": self.identity["classes"],
+            "input_shape": self.identity["input_shape"],
+        }
+        return {name: str(value) for name, value in {**self.config.flat(), **facts}.items() if value is not None}
 
 
 def load(path: str | Path) -> Run:

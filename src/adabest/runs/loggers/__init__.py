@@ -4,12 +4,12 @@ One's own is a class ``module:Class`` with the three methods of ``Logger``; its 
 ``wandb,project=mine``.
 """
 
-import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 from adabest.errors import InputError
 from adabest.registry import Registry, check_options, options_of, split_specification
+from adabest.runs.extras import require
 from adabest.runs.loggers.base import Logger, Tracked
 from adabest.runs.loggers.mlflow import MLflow
 from adabest.runs.loggers.tensorboard import TensorBoard
@@ -50,15 +50,9 @@ def _find(specification: str) -> tuple[type[Logger], dict[str, Any]]:
     if not isinstance(kind, type) or not all(callable(getattr(kind, method, None)) for method in methods):
         raise InputError(f"logger {name!r} should be a class with the methods {', '.join(methods)}, not {kind!r}")
     package = getattr(kind, "requires", None)
-    if package is not None and not _is_installed(package):
-        raise InputError(f'logger {name!r} needs a package that isn\'t installed: pip install "adabest[{package}]"')
+    if package is not None:
+        require(f"logger {name!r}", package, package)
     return kind, check_options(f"logger {name!r}", options, options_of(kind))
-
-
-def _is_installed(package: str) -> bool:
-    """Whether a package is there; a folder of that name, as W&B leaves one behind, is no package."""
-    found = importlib.util.find_spec(package)
-    return found is not None and found.origin is not None
 
 
 __all__ = ["LOGGERS", "Logger", "Tracked", "check_loggers", "make_logger"]

@@ -1,0 +1,151 @@
+"""Taking a model elsewhere: one file that needs neither the run's folder nor this package."""
+
+import contextlib
+import copy
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from adabest.errors import InputError
+from adabest.runs.extras import require
+from adabest.runs.folder import is_ours, write_bytes
+
+FORMATS = ("safetensors", "onnx")
+
+
+class _Classifier(nn.Module):
+    """A model for inputs as they are in the data set."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, module: nn.Module, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.module = module
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Class scores."""
+        scores: Tensor = self.module((inputs - self.mean) / self.std)
+        return scores
+
+
+def check_format(form: str) -> None:
+    """Makes sure that a format is known, and that what writes it is installed.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if form not in FORMATS:
+        raise InputError(f"there is no format {form!r}; a model can be exported as {' or '.join(FORMATS)}")
+    if form == "onnx":
+        require("ONNX", "onnx", "onnx", "onnxscript")
+
+
+def check_place(path: Path, run: Path, *, overwrite: bool) -> None:
+    """Refuses a file that is there, unless it may be replaced, and makes its folder.
+
+    Args:
+        path: The file to write.
+        run: The folder of the run, whose own files are never replaced.
+        overwrite: Whether others may be.
+
+    Raises:
+        InputError: If nothing can be written there.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file in it")
+    if is_ours(path.name) and path.resolve().parent == run.resolve():
+        raise InputError(f"{path} is a file of the run itself; choose another one")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} is there already; choose another file, or pass --overwrite")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"can't make the folder {path.parent}: {error.strerror or error}") from error
+
+
+def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, metadata: Mapping[str, str]) -> bytes:
+    """Parameters by name, with the normalisation of inputs as ``input.mean`` and ``input.std``."""
+    return save({**tensors, "input.mean": mean, "input.std": std}, metadata=dict(metadata))
+
+
+def as_onnx(
+    module: nn.Module, input_shape: tuple[int, ...], mean: Tensor, std: Tensor, metadata: Mapping[str, str]
+) -> bytes:
+    """A model of float32 inputs as they are in the data set, any number of them, which gives their class scores.
+
+    Raises:
+        InputError: If torch can't express the module as ONNX.
+    """
+    onnx: Any = importlib.import_module("onnx")
+    classifier = _Classifier(copy.deepcopy(module), mean, std).float().eval()
+    try:
+        with _silence():
+            program: Any = torch.onnx.export(
+                classifier,
+                (torch.zeros(2, *input_shape),),
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+                input_names=["inputs"],
+                output_names=["scores"],
+                dynamic_shapes={"inputs": {0: torch.export.Dim("batch")}},
+            )
+            exported = program.model_proto
+    except Exception as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise InputError(f"torch can't express the model as ONNX: {reason}") from error
+    if not exported.graph.input[0].type.tensor_type.shape.dim[0].dim_param:
+        raise InputError("torch can't express the model as ONNX: it wants batches of one size")
+    _forget_where(exported)
+    onnx.helper.set_model_props(exported, dict(metadata))
+    onnx.checker.check_model(exported, full_check=True)
+    content: bytes = exported.SerializeToString()
+    return content
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        InputError: If it can't be written.
+    """
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        raise InputError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def _forget_where(exported: Any) -> None:
+    """Takes the exporter's notes out, which hold pieces of source code and where on this machine they lie."""
+    graph = exported.graph
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps what the exporter prints, logs and warns of to itself; what matters, it raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
