@@ -82,8 +82,9 @@ class TestSafetensors:
     def test_metadata(self, finished: adabest.Run, tmp_path: Path) -> None:
         with safe_open(finished.export("safetensors", "cloud", out=tmp_path / "m"), "pt") as file:
             metadata = file.metadata()
-        settings = {name: str(value) for name, value in finished.config.flat().items()}
+        settings = {name: str(value) for name, value in finished.config.essence().items()}
         assert metadata.items() >= settings.items()
+        assert not metadata.keys() & {"device", "data_dir", "loggers"}
         assert {name: metadata[name] for name in metadata.keys() - settings.keys()} == {
             "which": "cloud",
             "round": "5",

@@ -255,6 +255,15 @@ class TestMLflow:
             resume(tmp_path / "run")
         assert self.runs()[0].info.status == "RUNNING"
 
+    def test_data_that_have_moved(self, tmp_path: Path) -> None:
+        (tmp_path / "here").mkdir()
+        (tmp_path / "there").mkdir()
+        break_off(tmp_path / "run", 30, Interrupted, loggers=["mlflow"], data_dir=str(tmp_path / "here"))
+        done = adabest.resume(tmp_path / "run", data_dir=str(tmp_path / "there"), show=False)
+        (found,) = self.runs()
+        assert self.read(found) == points(done)
+        assert found.data.params["data_dir"] == str(tmp_path / "here")
+
     def test_what_did_not_arrive_before_the_kill_does_afterwards(self, tmp_path: Path) -> None:
         """A row of which only half the metrics came through, and one that never came."""
         break_off(tmp_path / "run", 60, loggers=["mlflow"], evaluate_every=1, checkpoint_every=2)

@@ -159,8 +159,8 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
 
 def _holds(place: Path, config: Config) -> bool:
     """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
-    return RunFolder(place).holds_run() and _essence(load(place).config) == _essence(config)
+    return RunFolder(place).holds_run() and _without_surroundings(load(place).config) == _without_surroundings(config)
 
 
-def _essence(config: Config) -> dict[str, Any]:
+def _without_surroundings(config: Config) -> dict[str, Any]:
     return {name: value for name, value in config.flat().items() if name not in SURROUNDINGS}

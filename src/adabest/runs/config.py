@@ -142,14 +142,17 @@ class Config:
         """Whether it names a Python object that a later process can't find by its name."""
         return any(is_object_name(str(getattr(self, key))) for key in _COMPONENTS)
 
+    def essence(self) -> dict[str, Any]:
+        """The settings that the result depends on, by name."""
+        return {name: value for name, value in self.flat().items() if name not in _NO_MATTER}
+
     def trackers(self) -> list[str]:
         """The loggers that watch the run, each once."""
         return list(dict.fromkeys([*self.loggers, *(["tensorboard"] if self.tensorboard else [])]))
 
     def digest(self) -> str:
         """A short name of everything that the result depends on."""
-        settings = {k: v for k, v in self.flat().items() if k not in _NO_MATTER}
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps(self.essence(), sort_keys=True).encode()).hexdigest()[:8]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -145,7 +145,7 @@ class Run:
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
-        """What an exported model tells of where it comes from: all settings, and what became of them."""
+        """What an exported model tells of where it comes from: the settings that count, and what became of them."""
         facts = {
             "which": which,
             "round": self.final.get("round"),
@@ -153,7 +153,7 @@ class Run:
             "classes": self.identity["classes"],
             "input_shape": self.identity["input_shape"],
         }
-        return {name: str(value) for name, value in {**self.config.flat(), **facts}.items() if value is not None}
+        return {name: str(value) for name, value in {**self.config.essence(), **facts}.items() if value is not None}
 
 
 def load(path: str | Path) -> Run:

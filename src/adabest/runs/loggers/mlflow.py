@@ -40,8 +40,9 @@ class MLflow:
             ) from error
         self._run = self._open(run)
         self._known = {}
-        parameters = [mlflow.entities.Param(name, str(value)) for name, value in run.config.items()]
-        self._client.log_batch(self._run, params=parameters)  # once more changes nothing
+        there = self._client.get_run(self._run).data.params  # which MLflow never lets change, not even data_dir
+        new = {name: str(value) for name, value in run.config.items() if name not in there}
+        self._client.log_batch(self._run, params=[mlflow.entities.Param(name, value) for name, value in new.items()])
         for row in run.rows:
             self.log(row)
 

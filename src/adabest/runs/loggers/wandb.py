@@ -37,6 +37,7 @@ class WandB:
             name=run.name,
             group=run.group or None,
             config=dict(run.config),
+            allow_val_change=True,  # data may lie elsewhere when a run is resumed
             dir=os.environ.get("WANDB_DIR") or str(run.folder),
             resume="allow",
             reinit="create_new",
