@@ -7,6 +7,7 @@ after a comment ``<!-- not run: why -->`` is left out.
 
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 import runpy
@@ -19,9 +20,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_data
 from matplotlib.figure import Figure
 from tiny_runs import command, stripes
 
+from adabest.data import DATASETS
+from adabest.data.catalog import CIFAR10, CIFAR100, MNIST, OFFICIAL
+from adabest.data.official import load_official
 from adabest.runs import config
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +110,7 @@ def run_page(page: Page, folder: Path) -> None:
     if page.steps:
         shutil.copytree(ROOT / "examples", folder / "examples")
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    with _at(folder), _small_runs():
+    with _at(folder), _small_runs(), _small_data(folder):
         for step in page.steps:
             output = io.StringIO()
             try:
@@ -194,3 +199,38 @@ def _small_runs() -> Iterator[None]:
         patch.setattr(config, "_complete", completed)
         patch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch())
         yield
+
+
+@contextlib.contextmanager
+def _small_data(folder: Path) -> Iterator[None]:
+    """The published data sets are there, in files that look like the official ones, only with fewer images."""
+    with pytest.MonkeyPatch.context() as patch:
+        for spec in _imitations(folder / "official"):
+            patch.setitem(OFFICIAL, spec.name, spec)
+            patch.setitem(vars(DATASETS)["builtin"], spec.name, functools.partial(load_official, spec))
+        patch.setenv("ADABEST_DATA", str(folder / "official"))
+        yield
+
+
+def _imitations(folder: Path, train: int = 550, test: int = 20) -> list[Any]:
+    """Noise, with labels that take turns."""
+    images = {count: tiny_data.pixels(count, 28, 28) for count in (train, test)}
+    labels = {count: (np.arange(count) % 10).astype("u1") for count in (train, test)}
+    mnist = {
+        f"{split}-{kind}": tiny_data.idx(array[count])
+        for split, count in (("train", train), ("t10k", test))
+        for kind, array in (("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels))
+    }
+    tiny_data.write(folder / "MNIST" / "raw", mnist)
+    colour = {count: tiny_data.pixels(count, 3, 32, 32) for count in (train // 5, train, test)}
+    labels[train // 5] = labels[train][: train // 5]
+    batch = tiny_data.records(colour[train // 5], labels[train // 5])
+    ten = {f"data_batch_{number}.bin": batch for number in range(1, 6)}
+    ten["test_batch.bin"] = tiny_data.records(colour[test], labels[test])
+    tiny_data.write(folder / "cifar-10-batches-bin", ten)
+    hundred = {
+        f"{split}.bin": tiny_data.records(colour[count], labels[count], labels[count])
+        for split, count in (("train", train), ("test", test))
+    }
+    tiny_data.write(folder / "cifar-100-binary", hundred)
+    return [tiny_data.shrink(spec, train, test) for spec in (MNIST, CIFAR10, CIFAR100)]

@@ -227,6 +227,6 @@ def test_tests_that_are_named_are_there() -> None:
         there |= {path.stem, *re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
     named = set()
     for path in (ROOT / "docs").rglob("*.md"):
-        named |= set(re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8")))
+        named |= set(re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8"))) - {"test_share"}  # an option
     assert len(named) > 5
     assert named <= there
