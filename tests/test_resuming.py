@@ -1,5 +1,6 @@
 """A run that is broken off and resumed ends bit for bit as one that never was."""
 
+import hashlib
 import json
 import os
 import types
@@ -347,3 +348,15 @@ class TestPace:
 
     def test_never(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path: Path) -> None:
+    break_off(tmp_path / "run", 30, checkpoint_every=1)
+    newest = max((tmp_path / "run" / "checkpoints").glob("*.json"))
+    manifest = json.loads(newest.read_text(encoding="utf-8"))
+    del manifest["content"]["numbers"]["skipped_rounds"]
+    content = json.dumps(manifest["content"], sort_keys=True).encode()
+    manifest["content_sha256"] = hashlib.sha256(content).hexdigest()
+    newest.write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(adabest.InputError, match=r"its checkpoint, written by adabest [\d.]+, lacks 'skipped_rounds'"):
+        resume(tmp_path / "run")

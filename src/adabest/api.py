@@ -211,7 +211,8 @@ def costs(
     """Works out what a round of each algorithm computes, stores and sends: the paper's formulas, and ours as counted.
 
     Args:
-        model: Model: logistic, mlp, cnn, or module:function, with options as in mlp,hidden=100x100. By default cnn.
+        model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
+            cnn.
         algorithms: What to count: names with options, as in adabest,beta=0.9. By default all that come along.
         input_shape: Shape of one input. By default 3x32x32.
         classes: How many classes there are. By default 10.

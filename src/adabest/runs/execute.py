@@ -195,7 +195,14 @@ def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
         warnings.warn(warning, stacklevel=2)
     snapshot = load_checkpoint(folder)
     if snapshot is not None:
-        federation.simulation.restore(snapshot)
+        try:
+            federation.simulation.restore(snapshot)
+        except KeyError as error:
+            version = before.get("adabest", "another version")
+            raise InputError(
+                f"{folder.path}: its checkpoint, written by adabest {version}, lacks {error}, so this version can't go on "
+                "from it; finish the run with that version, or begin it anew with --overwrite"
+            ) from error
     last_round = federation.simulation.state.round
     for name in (files.METRICS, files.TIMINGS):
         folder.cut(name, last_round)
