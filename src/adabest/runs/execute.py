@@ -200,8 +200,8 @@ def _restore(folder: RunFolder, config: Config, federation: Federation) -> int:
         except KeyError as error:
             version = before.get("adabest", "another version")
             raise InputError(
-                f"{folder.path}: its checkpoint, written by adabest {version}, lacks {error}, so this version can't go on "
-                "from it; finish the run with that version, or begin it anew with --overwrite"
+                f"{folder.path}: its checkpoint, written by adabest {version}, lacks {error}, so this version can't go "
+                "on from it; finish the run with that version, or begin it anew with --overwrite"
             ) from error
     last_round = federation.simulation.state.round
     for name in (files.METRICS, files.TIMINGS):
