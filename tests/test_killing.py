@@ -18,6 +18,7 @@ from tiny_runs import TESTS, arguments, checkpoints, command, results, resume, r
 
 import adabest
 from adabest.algorithms import ALGORITHMS
+from adabest.federation import SAMPLERS
 
 # One row a round, so that the file of metrics shows how far a process is. The number of threads is part of what makes
 # two runs equal, and this process has one.
@@ -153,6 +154,16 @@ def test_killed_many_times(algorithm: str, checkpoint_every: int, tmp_path: Path
     settings = {**SLOW, "algorithm": algorithm, "checkpoint_every": checkpoint_every, "unbalance": 0.3}
     settings |= {"model": "tiny_runs:dropping", "augmentation": "flip-crop"}
     assert_survives(settings, random.Random(f"{algorithm} {checkpoint_every}"), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sampler", SAMPLERS.builtin)
+def test_a_population_that_changes_killed_many_times(sampler: str, tmp_path: Path) -> None:
+    settings = {**SLOW, "churn": 0.3, "schedule": ["20:leave:0-7", "22:join:0-7"], "sampler": sampler}
+    settings |= {"algorithm": "adabest", "beta_decay": 0.9, "patience": 3, "average_from": 0.3, "unbalance": 0.3}
+    assert_survives(settings, random.Random(sampler), tmp_path)
+    averaged = {(tmp_path / name / "averaged.safetensors").read_bytes() for name in ("straight", "killed")}
+    assert len(averaged) == 1
 
 
 @pytest.mark.soak

@@ -1,5 +1,6 @@
 """Tables and figures out of runs, and how a run shows its progress."""
 
+import dataclasses
 import io
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from adabest.report import (
     rounds_to,
     runs_table,
     save_figure,
+    scenario_figure,
 )
 from adabest.runs.progress import LineReporter, LiveReporter, Reporter, reporter
 
@@ -146,6 +148,20 @@ class TestFigures:
         figure = comparison_figure({str(number): RISING for number in range(14)})
         looks = {(line.get_color(), str(line.get_linestyle())) for line in figure.axes[0].lines}
         assert len(looks) >= 13  # of 14; two dashes of their own are both called --
+
+    def test_several_settings_side_by_side(self) -> None:
+        present = [(2, 10), (4, 7), (6, 8), (8, 5)]
+        rows = [{**row, "present": count} for row, (_, count) in zip(RISING.metrics, present, strict=True)]
+        changing = dataclasses.replace(RISING, metrics=rows)
+        figure = scenario_figure({"fixed": {"one": RISING, "two": SLOW}, "changing": {"one": changing, "two": SLOW}})
+        assert [axes.get_title() for axes in figure.axes] == ["fixed", "changing", "", "", "", ""]
+        accuracy, norm = figure.axes[3], figure.axes[5]
+        for axes, metric in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
+            drawn = [np.asarray(line.get_xydata()).tolist() for line in axes.lines]
+            assert drawn == [[list(point) for point in zip(*run.curve(metric), strict=True)] for run in (RISING, SLOW)]
+        shaded = figure.axes[1].collections[0].get_paths()[0].vertices
+        assert {count for _, count in present} <= {height for _, height in np.asarray(shaded).tolist()}
+        assert figure.axes[2].get_ylim() == accuracy.get_ylim()
 
     def test_the_heat_map_shows_the_partition(self) -> None:
         partition = make_partition(make_dataset())
