@@ -136,7 +136,8 @@ class TestComingAndGoing:
         metrics = simulation.step(evaluate=True)
         assert metrics is not None
         assert (metrics["round"], metrics["present"], metrics["cohort"]) == (2, 0, 0)
-        assert metrics["train_loss"] is metrics["h_cosine"] is metrics["client_h_norm"] is None
+        assert metrics["train_loss"] is metrics["h_cosine"] is None
+        assert (metrics["client_h_norm"] is not None) == (name == "adabest")
         assert metrics["local_steps"] == before.numbers["local_steps"]
         after = simulation.snapshot()
         assert after.numbers["round"] == 2
@@ -146,6 +147,14 @@ class TestComingAndGoing:
         simulation.step()
         simulation.step()
         assert not torch.equal(simulation.state.cloud, before.tensors["cloud"])
+
+    def test_a_given_cohort_must_be_present(self) -> None:
+        simulation = simulate(ALGORITHMS.find("feddyn")(), schedule=("1:leave:1-5",))
+        with pytest.raises(
+            InputError, match=r"the cohort \[0, 3\] should be one or more of the training clients present"
+        ):
+            simulation.step(cohort=np.array([0, 3]))
+        simulation.step(cohort=np.array([0]))
 
     @every_algorithm
     def test_a_broken_off_round_can_be_made_again(self, name: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from adabest.errors import InputError
 from adabest.federation import SAMPLERS, Attendance, Draw, Roster
 from adabest.federation.sampling import independent_positions
+from adabest.federation.weights import WeightTree
 from adabest.random import Purpose
 
 every_sampler = pytest.mark.parametrize("sampler", SAMPLERS.names())
@@ -121,13 +122,14 @@ class TestSamplers:
             assert abs(sizes[size] - rounds * share) < 4.5 * np.sqrt(rounds * share)
 
     def test_bernoulli_ends_where_hardly_anyone_comes(self) -> None:
-        assert [len(cohort) for cohort in cohorts(5, 2, participation=0.001, sampler="bernoulli")] == [1] * 5
+        drawn = cohorts(2000, 10, participation=1e-9, sampler="bernoulli")
+        assert {len(cohort) for cohort in drawn} == {1}
+        assert_shares(Counter(itertools.chain.from_iterable(drawn)), [0.1] * 10, 2000)
 
-    # Of 30 clients 2 are found among proposals, of 5 by everyone's clock; with one giant the proposals run out first.
     @pytest.mark.parametrize(
         ("samples", "participation"),
         [([1, 2, 3, 4, 5, 6] * 5, 0.066), ([1, 2, 3, 4, 10], 0.4), ([100_000, *[1, 3] * 10], 0.09)],
-        ids=["proposals", "clocks", "giant"],
+        ids=["many", "few", "giant"],
     )
     def test_weighted_draws_one_after_another_in_proportion_to_samples(
         self, samples: list[int], participation: float
@@ -146,18 +148,76 @@ class TestSamplers:
         drawn = cohorts(6, 7, participation=0.43, sampler="round-robin")
         assert drawn == [[0, 1, 2], [3, 4, 5], [0, 1, 6], [2, 3, 4], [0, 5, 6], [1, 2, 3]]
 
-    @every_sampler
+    def test_round_robin_passes_over_who_is_absent(self) -> None:
+        roster = make_roster(30, churn=0.2, participation=0.2, sampler="round-robin")
+        pointer = 0
+        for round_number in range(1, 200):
+            roster.advance(round_number)
+            present = set(roster.present().tolist())
+            expected: list[int] = []
+            while len(expected) < max(1, round(0.2 * len(present))):
+                if pointer in present:
+                    expected.append(pointer)
+                pointer = (pointer + 1) % 30
+            assert roster.cohort().tolist() == sorted(expected)
+
+    @pytest.mark.parametrize("sampler", ["uniform", "bernoulli"])
     def test_a_draw_looks_at_few_however_many_there_are(self, sampler: str) -> None:
-        looked_at = 0
+        def unwanted(_: Any) -> np.ndarray:
+            raise AssertionError("no need to look at anyone")
 
-        def samples(positions: np.ndarray) -> np.ndarray:
-            nonlocal looked_at
-            looked_at += len(positions)
-            return np.ones(len(positions))
+        positions = []
+        for round_number in range(20):
+            draw = Draw(0, round_number, 2 * 10**9, 5e-9, unwanted, unwanted, unwanted)
+            positions += SAMPLERS.find(sampler)(draw).tolist()
+        assert 130 < len(positions) < 270
+        assert min(positions) < 10**8
+        assert 19 * 10**8 < max(positions) < 2 * 10**9
 
-        draw = Draw(0, 1, 10**12, 1e-11, samples, 1, 0)
-        assert len(SAMPLERS.find(sampler)(draw)) <= 40
-        assert looked_at < 10_000
+    @pytest.mark.parametrize(("sampler", "cost"), [("weighted", 2 * 20), ("round-robin", 0)])
+    @pytest.mark.parametrize("clients", [1_000, 100_000])
+    def test_others_cost_by_the_cohort_as_well(
+        self, sampler: str, cost: int, clients: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One client has as much as all others: what is looked at must not grow with their number."""
+        changes: list[int] = []
+        original = WeightTree.add
+
+        def add(self: WeightTree, item: int, weight: int) -> None:
+            changes.append(item)
+            original(self, item, weight)
+
+        monkeypatch.setattr(WeightTree, "add", add)
+        roster = make_roster(clients, [clients, *[1] * (clients - 1)], participation=20 / clients, sampler=sampler)
+        roster.advance(1)
+        assert len(roster.cohort()) == 20
+        assert len(changes) == cost
+
+    @given(weights=st.lists(st.integers(0, 50), min_size=1, max_size=40), data=st.data())
+    def test_the_tree_finds_what_a_search_would(self, weights: list[int], data: st.DataObject) -> None:
+        tree = WeightTree(np.array(weights))
+        for _ in range(5):
+            assert tree.total == sum(weights)
+            for target in range(tree.total):
+                assert tree.find(target) == int(np.searchsorted(np.cumsum(weights), target, side="right"))
+            item = data.draw(st.integers(0, len(weights) - 1))
+            change = data.draw(st.integers(-weights[item], 20))
+            weights[item] += change
+            tree.add(item, change)
+
+    @pytest.mark.parametrize(
+        "found",
+        [[], [5], [-1], [0, 0, 1], [0.5], [[0]], None],
+        ids=["none", "absent", "below", "twice", "half", "table", "no list"],
+    )
+    def test_a_sampler_of_ones_own_is_watched(self, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(vars(SAMPLERS)["builtin"], "mine", lambda draw: found)
+        roster = make_roster(10, sampler="mine", schedule=("1:leave:5-9",))
+        roster.advance(1)
+        with pytest.raises(
+            InputError, match=r"the sampler 'mine' gave .* in round 1; .* positions from 0 to 4, each once"
+        ):
+            roster.cohort()
 
     @given(
         seed=st.integers(),
@@ -166,6 +226,9 @@ class TestSamplers:
     )
     def test_independent_positions_are_positions(self, seed: int, count: int, probability: float) -> None:
         found = independent_positions(seed, Purpose.COHORT, probability=probability, count=count)
+        someone = independent_positions(seed, Purpose.COHORT, probability=probability, count=count + 1, nonempty=True)
+        assert len(someone) > 0
+        assert set(someone.tolist()) <= set(range(count + 1))
         assert found.tolist() == sorted(set(found.tolist()))
         assert all(0 <= position < count for position in found.tolist())
         if probability == 1.0:

@@ -294,16 +294,17 @@ def _report(comparison: experiments.Comparison, target: float | None) -> Compari
     folder = comparison.folder
     table = report.comparison_table(comparison.runs, target)
     title = _title(next(iter(comparison.runs.values())))
-    texts = {folder / "table.md": table.markdown(), folder / "table.csv": table.csv()}
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+    texts = _write(folder, {"table.md": table.markdown(), "table.csv": table.csv()})
     figures = report.save_figure(report.comparison_figure(comparison.runs, title), folder / "figure")
     return Comparison(folder, comparison.runs, table, [*texts, *figures])
 
 
 def _title(run: Run) -> str:
     config = run.config
-    skew = "iid" if config.partition == "iid" else f"{config.partition} α = {config.alpha:g}"
+    details = {"shards": f", {config.shards} each"} | dict.fromkeys(
+        ("dirichlet", "dirichlet-legacy"), f" α = {config.alpha:g}"
+    )
+    skew = f"{config.partition}{details.get(str(config.partition), '')}"
     return (
         f"{config.dataset}, {config.clients} clients, {100 * config.participation:g} % a round, {skew}, "
         f"seed {config.seed}"

@@ -98,6 +98,8 @@ def uniform(random_bits: Words) -> Words:
 
 def below(random_bits: Words, bound: Any) -> Words:
     """Integers in [0, bound) out of bits; ``bound`` is under 2³¹ and may be an array."""
+    if not isinstance(bound, torch.Tensor) and np.max(bound) >= 2**31:
+        raise ValueError(f"a bound of {np.max(bound)} is too large for 32 random bits")
     product: Words = _shift_right(random_bits, 32) * bound
     return _shift_right(product, 32)
 

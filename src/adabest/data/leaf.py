@@ -92,6 +92,8 @@ def _samples(where: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
         x, y = np.asarray(data["x"], dtype=np.float32), np.asarray(data["y"], dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: x and y should be numbers, and inputs of one shape: {error}") from error
-    if len(x) != len(y) or y.ndim != 1 or not bool((y == np.floor(y)).all()):
+    if x.ndim < 1 or y.ndim != 1:
+        raise InputError(f"{where}: x should be a list of inputs and y one of labels")
+    if len(x) != len(y) or not bool((y == np.floor(y)).all()):
         raise InputError(f"{where}: x has {len(x)} inputs and y {len(y)} labels, which should be whole numbers")
     return x, y.astype(np.int64)

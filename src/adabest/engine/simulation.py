@@ -4,7 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -192,8 +192,10 @@ class Simulation:
     def _checked(self, cohort: np.ndarray) -> np.ndarray:
         """A given cohort in the order of the clients, if it is one."""
         chosen = np.unique(cohort)
-        if len(chosen) == 0 or len(chosen) < len(cohort) or not np.isin(chosen, self._clients).all():
-            raise InputError(f"the cohort {cohort.tolist()} should be one or more of the training clients, each once")
+        if len(chosen) == 0 or len(chosen) < len(cohort) or not np.isin(chosen, self._roster.present()).all():
+            raise InputError(
+                f"the cohort {cohort.tolist()} should be one or more of the training clients present, each once"
+            )
         return chosen
 
     def _skipped_round(self) -> State:
@@ -218,8 +220,8 @@ class Simulation:
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                bytes_down=after.bytes_down + len(outcomes) * _bytes(message),
-                bytes_up=after.bytes_up + sum(_bytes(outcome.reply) for outcome in outcomes),
+                bytes_down=after.bytes_down + len(outcomes) * message_bytes(message),
+                bytes_up=after.bytes_up + sum(message_bytes(outcome.reply) for outcome in outcomes),
                 local_steps=after.local_steps + sum(outcome.steps for outcome in outcomes),
             )
             all_outcomes += outcomes
@@ -257,8 +259,11 @@ class Simulation:
         return scored
 
     def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
-        """‖h_i‖ of all clients that have taken part, at the scale in which the next message would make them act."""
-        if self._roster.size == 0:
+        """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
+
+        Where nobody is present, an algorithm that needs to know the population has no message to send.
+        """
+        if self._algorithm.needs_population and self._roster.size == 0:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
@@ -289,5 +294,6 @@ def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
-def _bytes(message: Any) -> int:
+def message_bytes(message: Iterable[Tensor]) -> int:
+    """What the tensors of a message or a state take."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message)

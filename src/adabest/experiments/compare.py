@@ -10,7 +10,15 @@ from adabest.algorithms import Algorithm
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
 from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
-from adabest.runs.config import CONFIG_OPTIONS, SURROUNDINGS, Components, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.config import (
+    CONFIG_OPTIONS,
+    SURROUNDINGS,
+    Components,
+    algorithm_options,
+    is_object_name,
+    is_plain,
+    refuse_unknown,
+)
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
@@ -55,10 +63,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     refuse_unknown(settings, known)
     planned: Plan = {}
     loaded = None  # one data set for all runs, read once
-    for algorithm, names in zip(algorithms, own, strict=True):
-        label = label_of(algorithm)
-        if label in planned:
-            raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
+    for (label, algorithm), names in zip(labelled(algorithms).items(), own, strict=True):
         its_own = split_specification(algorithm)[1] if isinstance(algorithm, str) else {}
         mine = {
             name: value
@@ -142,6 +147,21 @@ def recall(folder: Path) -> dict[str, Any] | None:
     return read_toml(path) if path.is_file() else None
 
 
+def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:
+    """Algorithms by what their runs are called.
+
+    Raises:
+        InputError: If two are called the same.
+    """
+    found: dict[str, str | Algorithm] = {}
+    for algorithm in algorithms:
+        label = label_of(algorithm)
+        if label in found:
+            raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
+        found[label] = algorithm
+    return found
+
+
 def label_of(algorithm: str | Algorithm) -> str:
     """What a run is called, which is also its folder's name."""
     if isinstance(algorithm, str):
@@ -159,7 +179,13 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
 
 def _holds(place: Path, config: Config) -> bool:
     """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
-    return RunFolder(place).holds_run() and _without_surroundings(load(place).config) == _without_surroundings(config)
+    if not RunFolder(place).holds_run():
+        return False
+    stored = load(place).config
+    # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
+    since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
+    added = {name: option.default for name, option in since.items()}
+    return {**added, **_without_surroundings(stored)} == _without_surroundings(config)
 
 
 def _without_surroundings(config: Config) -> dict[str, Any]:

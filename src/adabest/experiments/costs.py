@@ -6,7 +6,7 @@ four small rounds and checked on a fifth, so that no model, however large, needs
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from adabest.engine import LocalTraining
 from adabest.engine.local import local_step
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.scored import ScoredModel
+from adabest.engine.simulation import message_bytes
 from adabest.errors import InputError
-from adabest.experiments.compare import check_algorithms, label_of
+from adabest.experiments.compare import check_algorithms, labelled
 from adabest.experiments.formula import Formula, bilinear, symbol
 from adabest.experiments.operations import ADDITION, MULTIPLICATION, OperationCounter
 from adabest.experiments.paper_costs import PaperCosts, paper_costs
@@ -108,12 +109,7 @@ def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> C
     """
     chosen = tuple(ALGORITHMS.builtin) if algorithms is None else algorithms
     check_algorithms(chosen)
-    made: dict[str, Algorithm] = {}
-    for algorithm in chosen:
-        label = label_of(algorithm)
-        if label in made:
-            raise InputError(f"the algorithm {label!r} is named twice; once is enough")
-        made[label] = make_algorithm(algorithm)
+    made = {label: make_algorithm(algorithm) for label, algorithm in labelled(chosen).items()}
     counted = {label: _costs(label, algorithm, sizes.precision) for label, algorithm in made.items()}
     return Costs(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision))
 
@@ -251,13 +247,13 @@ class _Federation:
                 update = self._algorithm.server_step(self._server, self._cloud, reduced, context)
             self._server, self._cloud = update.server, update.cloud
             at_client.counts.update({"g": self._sizes.steps} if work is Work.TRAIN else {"G": 1})
-            sizes.update({"down": _bytes(message), "up": _bytes(replies[0][1])})
+            sizes.update({"down": message_bytes(message), "up": message_bytes(replies[0][1])})
         with at_simulator:
             self._scored.value(self._cloud)
-        sizes["client"] = _bytes(self._clients[0])
-        sizes["server"] = _bytes(self._server)
-        sizes["scored client"] = _bytes(self._models.values()) // len(self._clients)
-        sizes["scored server"] = _bytes([self._scored.total])
+        sizes["client"] = message_bytes(self._clients[0])
+        sizes["server"] = message_bytes(self._server)
+        sizes["scored client"] = message_bytes(self._models.values()) // len(self._clients)
+        sizes["scored server"] = message_bytes([self._scored.total])
         return Played(at_client.counts, at_server.counts, at_simulator.counts, sizes)
 
     def _work(self, client: int, work: Work, message: Any, server: ServerContext) -> tuple[Any, Tensor]:
@@ -278,7 +274,3 @@ class _Federation:
                 result = local_step(result, self._gradient, correction, server.eta, self._training)
         self._clients[client], reply = self._algorithm.client_finish(state, message, result, context)
         return reply, result
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

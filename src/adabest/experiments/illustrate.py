@@ -17,7 +17,7 @@ from adabest.algorithms.base import Correction
 from adabest.engine import LocalPass, LocalTraining, QuadraticTask, Simulation
 from adabest.engine.local import local_step
 from adabest.errors import Diverged, InputError
-from adabest.experiments.compare import check_algorithms, label_of
+from adabest.experiments.compare import check_algorithms, labelled
 from adabest.federation import Attendance
 from adabest.registry import convert
 from adabest.runs.config import make_algorithm
@@ -107,12 +107,7 @@ def illustrate(
         raise InputError(f"rounds = {rounds}: it must be at least 1")
     share = convert("participation", participation, float, text=False)
     attendance = Attendance(participation=share, seed=convert("seed", seed, int, text=False))
-    made: dict[str, Algorithm] = {}
-    for algorithm in algorithms:
-        label = label_of(algorithm)
-        if label in made:
-            raise InputError(f"the algorithm {label!r} is named twice; tell them apart, as in {label},mu=0.1")
-        made[label] = make_algorithm(algorithm)
+    made = {label: make_algorithm(algorithm) for label, algorithm in labelled(algorithms).items()}
     return {label: _watch(label, algorithm, task, count, attendance) for label, algorithm in made.items()}
 
 

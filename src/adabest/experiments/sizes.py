@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from adabest.errors import InputError, nearest
 from adabest.models import Factory, build_model
 from adabest.registry import convert
+from adabest.runs.build import PRECISIONS
 
 Precision = Literal["float32", "float64"]
 
 _DEFAULTS: dict[str, Any] = {"model": "cnn", "input_shape": "3x32x32", "classes": 10, "batch_size": 45}
-_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Sizes:
                 f"participants = {self.participants}: there can't be more of them than the population of "
                 f"{self.population}"
             )
-        if self.precision not in _PRECISIONS:
+        if self.precision not in PRECISIONS:
             raise InputError(
-                f"precision = {self.precision!r} isn't one of its values; {nearest(str(self.precision), _PRECISIONS)}"
+                f"precision = {self.precision!r} isn't one of its values; {nearest(str(self.precision), PRECISIONS)}"
             )
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision as torch has it."""
-        return _PRECISIONS[self.precision]
+        return PRECISIONS[self.precision]
 
     def values(self) -> dict[str, int]:
         """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one."""

@@ -144,9 +144,9 @@ def default_partition(split_by_client: bool) -> str:
     return NATURAL if split_by_client else "dirichlet"
 
 
-def default_validation_clients(clients: int, of: int = 10) -> int:
-    """⌈10 %⌉ of the training clients, in integers; the same out of all clients is one ``of`` eleven."""
-    return -(-clients // of)
+def default_validation_clients(clients: int) -> int:
+    """⌈10 %⌉ of the training clients, in integers."""
+    return -(-clients // 10)
 
 
 def _natural(owners: np.ndarray | None, clients: int, scheme: Scheme) -> tuple[np.ndarray, np.ndarray]:

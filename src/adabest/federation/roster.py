@@ -1,18 +1,22 @@
 """Populations that change: who is present in a round, and who of those takes part.
 
 A roster holds one permutation of the training clients whose first |S^t| entries are present. A client that comes or
-goes costs one swap, so a round costs no more than the clients that change and those that take part.
+goes costs one swap, so a round costs no more than the clients that change and those that take part. Where it stands is
+part of a checkpoint, although it follows from the seed and the round: to replay every change of a long run with a large
+population would take longer than to read them.
 """
 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from adabest.errors import InputError
-from adabest.federation.sampling import SAMPLERS, Draw, independent_positions
+from adabest.federation.sampling import SAMPLERS, Draw, independent_positions, round_robin
+from adabest.federation.weights import WeightTree
 from adabest.random import Purpose
 
 _EVENT = re.compile(r"(\d+):(join|leave):(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
@@ -60,7 +64,7 @@ class Roster:
     Attributes:
         round: The round it stands at; 0 before the first.
         size: |S^t|.
-        turn: How many clients the rounds before this one asked for.
+        turn: The rank of the client whose turn it is, for those who are asked in turn.
     """
 
     def __init__(self, clients: np.ndarray, samples: np.ndarray, attendance: Attendance) -> None:
@@ -76,11 +80,11 @@ class Roster:
         """
         self._clients, self._samples, self._attendance = clients, samples, attendance
         self._sampler = SAMPLERS.find(attendance.sampler)
-        self._largest = int(samples.max())
         self._schedule = _schedule(attendance.schedule, len(clients))
         self._order = np.arange(len(clients))
         self._place = np.arange(len(clients))
         self._samples_present = int(samples.sum())
+        self._weights: WeightTree | None = None
         self.round, self.size, self.turn = 0, len(clients), 0
 
     @property
@@ -95,8 +99,8 @@ class Roster:
     def advance(self, round_number: int) -> None:
         """Lets everyone come and go who does so up to a round. Asked again for the same round, it does nothing."""
         while self.round < round_number:
-            if self.round > 0 and self.size > 0:
-                self.turn += self._draw().size
+            if self.round > 0 and self.size > 0 and self._sampler is round_robin:
+                self.turn = int(self._ranks_in_turn(self._draw().size)[-1] + 1) % len(self._order)
             self.round += 1
             if self.round > 1 and self._attendance.churn > 0:
                 self._churn()
@@ -112,7 +116,19 @@ class Roster:
         """Who takes part in this round, ascending; nobody if nobody is present."""
         if self.size == 0:
             return np.empty(0, dtype=np.int64)
-        return np.sort(self._clients[self._order[self._sampler(self._draw())]])
+        positions = self._sampler(self._draw())
+        self._check(positions)
+        return np.sort(self._clients[self._order[positions]])
+
+    def _check(self, positions: Any) -> None:
+        """Refuses what a sampler of one's own may have got wrong, before an absent client is trained."""
+        found = np.asarray(positions)
+        whole = found.ndim == 1 and len(found) > 0 and found.dtype.kind in "iu"
+        if not (whole and found.min() >= 0 and found.max() < self.size and len(np.unique(found)) == len(found)):
+            raise InputError(
+                f"the sampler {self._attendance.sampler!r} gave {positions!r} in round {self.round}; it should give "
+                f"one or more positions from 0 to {self.size - 1}, each once"
+            )
 
     def _draw(self) -> Draw:
         return Draw(
@@ -121,9 +137,32 @@ class Roster:
             present=self.size,
             participation=self._attendance.participation,
             samples=lambda positions: self._samples[self._order[positions]],
-            largest=self._largest,
-            turn=self.turn,
+            by_samples=self._by_samples,
+            in_turn=lambda count: self._place[self._ranks_in_turn(count)],
         )
+
+    def _by_samples(self, random_bits: np.ndarray) -> np.ndarray:
+        if self._weights is None:
+            present = np.zeros_like(self._samples)
+            present[self._order[: self.size]] = self._samples[self._order[: self.size]]
+            self._weights = WeightTree(present)
+        tree, chosen = self._weights, []
+        for word in random_bits.tolist():
+            target = ((word & 0xFFFF_FFFF_FFFF_FFFF) * tree.total) >> 64
+            chosen.append(tree.find(target))
+            tree.add(chosen[-1], -int(self._samples[chosen[-1]]))
+        for row in chosen:
+            tree.add(row, int(self._samples[row]))
+        return self._place[chosen]
+
+    def _ranks_in_turn(self, count: int) -> np.ndarray:
+        found = np.empty(0, dtype=np.int64)
+        first, width = self.turn, count
+        while len(found) < count:  # the more are absent, the further it has to look
+            ranks = (first + np.arange(width)) % len(self._order)
+            found = np.concatenate([found, ranks[self._place[ranks] < self.size]])
+            first, width = first + width, min(2 * width, len(self._order))
+        return found[:count]
 
     def _churn(self) -> None:
         leaving = self._coins(_LEAVING, self.size)
@@ -139,14 +178,21 @@ class Roster:
         return independent_positions(self._attendance.seed, *words, probability=self._attendance.churn, count=count)
 
     def _leave(self, position: int) -> None:
-        self._samples_present -= int(self._samples[self._order[position]])
+        self._count(position, -1)
         self.size -= 1
         self._swap(position, self.size)
 
     def _join(self, position: int) -> None:
-        self._samples_present += int(self._samples[self._order[position]])
+        self._count(position, 1)
         self._swap(position, self.size)
         self.size += 1
+
+    def _count(self, position: int, sign: int) -> None:
+        row = int(self._order[position])
+        change = sign * int(self._samples[row])
+        self._samples_present += change
+        if self._weights is not None:
+            self._weights.add(row, change)
 
     def _swap(self, a: int, b: int) -> None:
         self._order[[a, b]] = self._order[[b, a]]
@@ -164,6 +210,7 @@ class Roster:
             return
         self._order = np.array(arrays["order"])
         self._place = np.argsort(self._order)
+        self._weights = None
         self.round, self.size, self.turn = numbers["round"], numbers["size"], numbers["turn"]
         self._samples_present = int(self._samples[self._order[: self.size]].sum())
 

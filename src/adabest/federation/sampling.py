@@ -1,8 +1,8 @@
 """Who of those present takes part in a round.
 
 A sampler is a function of a ``Draw``; it returns positions among the clients present. All take time in proportion to
-the cohort, whatever the population, and draw from the seed and the round alone, so every algorithm meets the same
-clients.
+the cohort (``weighted`` times the logarithm of the population) and draw from the seed and the round alone, so every
+algorithm meets the same clients.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,10 @@ from adabest import random
 from adabest.random import Purpose
 from adabest.registry import Registry
 
-# How many proposals for each wanted client `weighted` makes before it looks at everyone's weight.
-_PATIENCE = 64
-
 
 @dataclass(frozen=True)
 class Draw:
-    """What a sampler may look at.
+    """What a sampler may look at. Clients are named by their positions, from 0, among those present.
 
     Attributes:
         seed: The run's seed.
@@ -28,8 +25,9 @@ class Draw:
         present: |S^t|, at least one.
         participation: The share of those present that is wanted.
         samples: Gives n_i of those at some positions.
-        largest: An upper bound of n_i.
-        turn: How many clients earlier rounds have asked for, by their ``size``.
+        by_samples: Turns random bits into clients, one after another, each with a probability in proportion to its n_i
+            among those not yet chosen.
+        in_turn: Gives so many of those whose turn it is, going round and passing over who is absent.
     """
 
     seed: int
@@ -37,8 +35,8 @@ class Draw:
     present: int
     participation: float
     samples: Callable[[np.ndarray], np.ndarray]
-    largest: int
-    turn: int
+    by_samples: Callable[[np.ndarray], np.ndarray]
+    in_turn: Callable[[int], np.ndarray]
 
     @property
     def size(self) -> int:
@@ -60,49 +58,25 @@ def uniform(draw: Draw) -> np.ndarray:
 
 
 def bernoulli(draw: Draw) -> np.ndarray:
-    """Everyone by a coin of their own, with the participation as probability. An empty cohort is drawn again."""
-    attempt = 0
-    while True:
-        words = (Purpose.COHORT, draw.round, attempt)
-        chosen = independent_positions(draw.seed, *words, probability=draw.participation, count=draw.present)
-        if len(chosen) > 0:
-            return chosen
-        attempt += 1
+    """Everyone by a coin of their own, with the participation as probability, drawn again if nobody comes."""
+    return independent_positions(
+        draw.seed, Purpose.COHORT, draw.round, probability=draw.participation, count=draw.present, nonempty=True
+    )
 
 
 def weighted(draw: Draw) -> np.ndarray:
-    """Exactly k, one after another, each with a probability in proportion to its n_i among those not yet chosen.
-
-    A uniform proposal is accepted with probability n_i / largest, and passed over if it was chosen before. Where the
-    weights are so uneven, or k so close to everyone, that this would take long, the rest is found by one exponential
-    clock for each client, which rings first with just these probabilities.
-    """
-    chosen: dict[int, None] = {}
-    if 4 * draw.size < draw.present:
-        numbers = np.arange(_PATIENCE * draw.size)
-        keys = [random.bits(draw.seed, Purpose.COHORT, draw.round, which, numbers) for which in (0, 1)]
-        proposals = random.below(keys[0], draw.present)
-        accepted = random.uniform(keys[1]) * draw.largest < draw.samples(proposals)
-        for position in proposals[accepted].tolist():
-            chosen[position] = None
-            if len(chosen) == draw.size:
-                break
-    if len(chosen) < draw.size:
-        everyone = np.arange(draw.present)
-        uniforms = random.uniform(random.bits(draw.seed, Purpose.COHORT, draw.round, 2, everyone))
-        clocks = -np.log1p(-uniforms) / draw.samples(everyone)
-        clocks[list(chosen)] = np.inf
-        first = np.argpartition(clocks, draw.size - len(chosen) - 1)[: draw.size - len(chosen)]
-        chosen |= dict.fromkeys(first.tolist())
-    return np.fromiter(chosen, dtype=np.int64)
+    """Exactly k, one after another, each with a probability in proportion to its n_i among those not yet chosen."""
+    return draw.by_samples(random.bits(draw.seed, Purpose.COHORT, draw.round, np.arange(draw.size)))
 
 
 def round_robin(draw: Draw) -> np.ndarray:
     """Exactly k, in turn."""
-    return (draw.turn + np.arange(draw.size)) % draw.present
+    return draw.in_turn(draw.size)
 
 
-def independent_positions(seed: int, purpose: Purpose, *words: int, probability: float, count: int) -> np.ndarray:
+def independent_positions(
+    seed: int, purpose: Purpose, *words: int, probability: float, count: int, nonempty: bool = False
+) -> np.ndarray:
     """The positions in ``range(count)`` at which independent coins show heads, in time that grows with their number.
 
     The gap to the next head is geometric, so only heads are drawn.
@@ -113,16 +87,23 @@ def independent_positions(seed: int, purpose: Purpose, *words: int, probability:
         *words: What else names it.
         probability: That of heads, above 0.
         count: How many coins there are.
+        nonempty: Whether all coins are thrown again until there is a head. That makes the first gap a geometric one
+            below ``count``, which is drawn as such.
     """
     positions = np.empty(0, dtype=np.int64)
     last, block = -1, 0
+    with np.errstate(divide="ignore"):
+        tails = np.log1p(-probability)
     while last < count - 1:
         numbers = np.arange(int(count * probability) + 16)
-        uniforms = 1.0 - random.uniform(random.bits(seed, purpose, *words, block, numbers))
-        with np.errstate(divide="ignore"):
-            gaps = np.floor(np.log(uniforms) / np.log1p(-probability))
+        uniforms = random.uniform(random.bits(seed, purpose, *words, block, numbers))
+        if nonempty and block == 0:
+            uniforms[0] *= -np.expm1(count * tails)  # the probability that there is a head
+        gaps = np.floor(np.log1p(-uniforms) / tails)
         # A gap beyond the end is as good as one to the end, and can't overflow.
         heads = last + np.cumsum(np.minimum(gaps, count).astype(np.int64) + 1)
+        if nonempty and block == 0:
+            heads -= max(int(heads[0]) - (count - 1), 0)  # rounding may put the first one just beyond the end
         positions = np.concatenate([positions, heads[heads < count]])
         last, block = int(heads[-1]), block + 1
     return positions

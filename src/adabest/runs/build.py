@@ -22,7 +22,7 @@ from adabest.models import build_model
 from adabest.runs.config import Components, Config
 
 _ENGINES: dict[str, type[Engine]] = {"reference": ReferenceEngine}
-_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         local_steps=config.local_steps,
         seed=config.seed,
         device=device,
-        dtype=_PRECISIONS[config.precision],
+        dtype=PRECISIONS[config.precision],
     )
     simulation = Simulation(
         components.algorithm,
@@ -144,7 +144,7 @@ def partition_statistics(partition: Partition) -> dict[str, Any]:
 
 def _first_averaged_round(config: Config) -> int | None:
     """The first round of the part of the run whose aggregates are averaged."""
-    return None if config.average_from is None else math.floor(config.average_from * config.rounds) + 1
+    return None if config.average_from is None else math.floor(round(config.average_from * config.rounds, 6)) + 1
 
 
 def environment(config: Config) -> dict[str, Any]:

@@ -345,11 +345,12 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
 def _counts(config: Config, partition: str, dataset: Dataset) -> tuple[int, int]:
     """How many clients train and validate, by default."""
     clients, held_out = config.clients, config.validation_clients
-    if clients is None:
-        clients = _DEFAULT_CLIENTS
-        if partition == NATURAL and dataset.clients is not None:
-            everyone = int(dataset.clients.max()) + 1
-            clients = everyone - (default_validation_clients(everyone, of=11) if held_out is None else held_out)
+    if clients is None and partition == NATURAL and dataset.clients is not None:
+        everyone = int(dataset.clients.max()) + 1
+        if held_out is None:
+            held_out = min(-(-everyone // 11), everyone - 1)  # 10 of 110, as elsewhere
+        return everyone - held_out, held_out
+    clients = _DEFAULT_CLIENTS if clients is None else clients
     return clients, default_validation_clients(clients) if held_out is None else held_out
 
 

@@ -61,8 +61,12 @@ def start(
         folder.acquire()
         try:
             _refuse_run(folder, overwrite)  # again: someone may have been faster
-            folder.clear()
-            with _arithmetic(config, federation), tracked(folder, config, group=group) as tell:
+            with (
+                folder.replacing() as begun,
+                _arithmetic(config, federation),
+                tracked(folder, config, group=group) as tell,
+            ):
+                begun()
                 write_text(folder / files.CONFIG, to_toml(config.flat()))
                 _begin(folder, config, federation)
                 _continue(folder, config, federation, reporter(label or path.name, 0, config.rounds, show=show), tell)

@@ -15,12 +15,13 @@
 =====================  =====================================================================================
 """
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,23 @@ MODELS = {
 ENDED = ("finished", "diverged")
 _LOCK = ".lock"
 _PARTIAL = ".partial"
+_ASIDE = ".replaced"
 _PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
 _ATTEMPTS = 20
-_OURS = {CONFIG, IDENTITY, ENVIRONMENT, METRICS, TIMINGS, LOG, CHECKPOINTS, STATUS, _LOCK, *MODELS.values()}
-_OURS |= {TRACKING}
+_OURS = {
+    CONFIG,
+    IDENTITY,
+    ENVIRONMENT,
+    METRICS,
+    TIMINGS,
+    LOG,
+    CHECKPOINTS,
+    STATUS,
+    TRACKING,
+    _LOCK,
+    _ASIDE,
+    *MODELS.values(),
+}
 
 
 class RunFolder:
@@ -133,11 +147,43 @@ class RunFolder:
         """
         self.refuse_foreign()
         (self / CONFIG).unlink(missing_ok=True)  # first: without it the rest is no run, whatever it may claim
-        for entry in self.path.iterdir():
+        self._remove(self.path.iterdir())
+
+    @contextlib.contextmanager
+    def replacing(self) -> Iterator[Callable[[], None]]:
+        """While entered, the run that lies here is set aside, to come back if an exception ends it too soon.
+
+        Gives what removes it for good, to be called when its successor has begun.
+
+        Raises:
+            InputError: If the folder holds anything else; then nothing was changed.
+        """
+        self.refuse_foreign()
+        aside = self / _ASIDE
+        self._remove([aside])  # what a killed process left
+        aside.mkdir()
+        for entry in list(self._entries()):
+            entry.rename(aside / entry.name)
+        try:
+            yield lambda: self._remove([aside])
+        except BaseException:
+            if aside.is_dir():
+                self._remove(self._entries())
+                for entry in list(aside.iterdir()):
+                    entry.rename(self / entry.name)
+                aside.rmdir()
+            raise
+
+    def _entries(self) -> Iterator[Path]:
+        """Everything but the lock and what is set aside."""
+        return (entry for entry in self.path.iterdir() if entry.name not in (_LOCK, _ASIDE))
+
+    def _remove(self, entries: Iterable[Path]) -> None:
+        for entry in list(entries):
             if entry.is_dir():
                 shutil.rmtree(entry)
             elif entry.name != _LOCK:
-                entry.unlink()
+                entry.unlink(missing_ok=True)
 
     def log(self, line: str) -> None:
         """Adds a line to the log."""

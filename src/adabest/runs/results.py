@@ -146,10 +146,13 @@ class Run:
 
     def _metadata(self, which: str) -> dict[str, str]:
         """What an exported model tells of where it comes from: the settings that count, and what became of them."""
+        # A run that diverged leaves the models of the round before, which may not have been evaluated.
+        round_number = self.round - 1 if self.status == "diverged" else self.round
+        evaluated = self.final.get("round") == round_number
         facts = {
             "which": which,
-            "round": self.final.get("round"),
-            "accuracy": self.final.get(f"{which}_accuracy"),
+            "round": round_number,
+            "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
             "classes": self.identity["classes"],
             "input_shape": self.identity["input_shape"],
         }

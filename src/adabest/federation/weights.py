@@ -1,0 +1,35 @@
+"""Drawing by weight from a population that changes, in time that grows with the logarithm of its size."""
+
+import numpy as np
+
+
+class WeightTree:
+    """Whole-number weights of items 0 … n−1, of which any sum from the first on is known in log₂ n steps.
+
+    A Fenwick tree: node i, from 1, holds the sum of the last (i & −i) weights up to the i-th.
+    """
+
+    def __init__(self, weights: np.ndarray) -> None:
+        sums = np.concatenate([[0], np.cumsum(weights, dtype=np.int64)])
+        nodes = np.arange(len(sums))
+        self._nodes = sums - sums[nodes - (nodes & -nodes)]
+        self._top = 1 << (len(weights).bit_length() - 1)
+        self.total = int(sums[-1])
+
+    def add(self, item: int, weight: int) -> None:
+        """Changes an item's weight by so much."""
+        self.total += weight
+        node = item + 1
+        while node < len(self._nodes):
+            self._nodes[node] += weight
+            node += node & -node
+
+    def find(self, target: int) -> int:
+        """The item in whose share of the total a number in [0, total) falls."""
+        node, step = 0, self._top
+        while step:
+            if node + step < len(self._nodes) and self._nodes[node + step] <= target:
+                node += step
+                target -= int(self._nodes[node])
+            step //= 2
+        return node

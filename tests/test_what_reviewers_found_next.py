@@ -1,0 +1,123 @@
+"""Mistakes that reviews of populations, data and trackers found; each stays found."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from tiny_runs import contents, run, stripes, tiny
+
+import adabest
+from adabest.data import from_arrays, load_dataset
+from adabest.errors import InputError
+from adabest.runs import folder as files
+from adabest.runs import resolve
+from adabest.runs.build import _first_averaged_round
+
+
+class Unreachable:
+    """A tracker that can't be reached."""
+
+    def begin(self, run: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    def log(self, row: Any) -> None:
+        """Never comes to it."""
+
+    def end(self, status: Any) -> None:
+        """Nor to this."""
+
+
+class TestReplacing:
+    def test_a_run_survives_a_successor_that_can_not_begin(self, tmp_path: Path) -> None:
+        run(tmp_path / "run")
+        before = contents(tmp_path / "run")
+        with pytest.raises(InputError, match="can't begin: nobody there"):
+            run(tmp_path / "run", overwrite=True, seed=1, loggers=["test_what_reviewers_found_next:Unreachable"])
+        assert contents(tmp_path / "run") == before
+        assert not (tmp_path / "run" / ".replaced").exists()
+
+    def test_what_a_killed_replacement_left_goes(self, tmp_path: Path) -> None:
+        run(tmp_path / "run")
+        (tmp_path / "run" / ".replaced").mkdir()
+        (tmp_path / "run" / ".replaced" / files.CONFIG).write_text("x")
+        again = run(tmp_path / "run", overwrite=True, seed=1)
+        assert again.config.seed == 1
+        assert not (tmp_path / "run" / ".replaced").exists()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 11, 12, 13, 23, 34, 110])
+def test_by_default_nobody_of_a_natural_data_set_is_left_out(clients: int) -> None:
+    owner = np.repeat(np.arange(clients), 3)
+    x, y = np.zeros((len(owner), 2), dtype=np.float32), np.arange(len(owner)) % 2
+    config, _ = resolve({"dataset": from_arrays(x, y, x, y, clients=owner)})
+    assert config.clients is not None
+    assert config.validation_clients is not None
+    assert config.clients + config.validation_clients == clients
+    assert config.clients >= 1
+    assert config.validation_clients == (0 if clients == 1 else -(-clients // 11))
+
+
+def test_an_export_of_a_diverged_run_tells_its_own_round(tmp_path: Path) -> None:
+    diverged = run(tmp_path / "run", algorithm="tiny_runs:Bomb", fuse=4, rounds=6, evaluate_every=2)
+    assert (diverged.status, diverged.round) == ("diverged", 4)
+    path = diverged.export("safetensors", "cloud", out=tmp_path / "cloud.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    assert metadata["round"] == "3"
+    assert "accuracy" not in metadata  # the last evaluated round is 2
+
+
+@pytest.mark.parametrize("share", ["0", "0.29", "0.57", "0.58", "0.999", "0.5", "0.333"])
+@pytest.mark.parametrize("rounds", [1, 7, 100, 1000])
+def test_the_averaged_part_begins_where_the_decimal_number_says(share: str, rounds: int) -> None:
+    config, _ = resolve(tiny(average_from=float(share), rounds=rounds))
+    assert _first_averaged_round(config) == int(Fraction(share) * rounds) + 1
+
+
+def test_a_finished_run_of_an_earlier_version_counts_in_a_comparison(tmp_path: Path) -> None:
+    settings = {**tiny(rounds=1), "algorithms": ["adabest"], "show": False}
+    adabest.compare(out=tmp_path, **settings)
+    config = tmp_path / "adabest" / files.CONFIG
+    lines = config.read_text(encoding="utf-8").splitlines()
+    config.write_text("\n".join(line for line in lines if not line.startswith(("beta_decay", "patience"))) + "\n")
+    before = contents(tmp_path / "adabest")
+    adabest.compare(out=tmp_path, **settings)
+    assert contents(tmp_path / "adabest") == before
+
+
+@pytest.mark.parametrize("data", ['{"x": 5, "y": 3}', '{"x": [[1.0]], "y": 3}', '{"x": 2.5, "y": [1]}'])
+def test_leaf_wants_lists(data: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        content = f'{{"users": ["u"], "num_samples": [1], "user_data": {{"u": {data}}}}}'
+        (tmp_path / "data" / split / "all.json").write_text(content)
+    with pytest.raises(InputError, match="x should be a list of inputs and y one of labels"):
+        load_dataset(f"leaf,path={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ("dirichlet", "dirichlet α = 0.3"),
+        ("shards", "shards, 2 each"),
+        ("iid", "iid"),
+        ("dirichlet-legacy", "dirichlet-legacy α = 0.3"),
+    ],
+)
+def test_a_title_names_what_counts(partition: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    original = adabest.report.comparison_figure
+
+    def figure(runs: Any, title: str = "") -> Any:
+        titles.append(title)
+        return original(runs, title)
+
+    monkeypatch.setattr(adabest.report, "comparison_figure", figure)
+    adabest.compare(
+        algorithms=["fedavg"], dataset=stripes(), clients=8, rounds=1, partition=partition, out=tmp_path, show=False
+    )
+    assert f", {words}, seed" in titles[0]
+    assert ("α" in titles[0]) == partition.startswith("dirichlet")
