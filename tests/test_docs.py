@@ -71,6 +71,9 @@ def test_the_reference_has_what_the_package_has(site: Path) -> None:
     for name in ALGORITHMS.builtin:
         assert f'<h3 id="{name}">' in settings
     assert "<td><code>beta</code></td>" in settings
+    pages = text_of(site, "reference/python") + text_of(site, "reference/algorithms")
+    for name in set(adabest.__all__) - {"__version__"}:
+        assert f'id="adabest.{name}"' in pages, name
     files = text_of(site, "reference/run-folder")
     assert "<td><code>metrics.jsonl</code></td>" in files
     assert 'id="adabest.run"' in text_of(site, "reference/python")

@@ -299,6 +299,19 @@ class TestMLflow:
             ("adabest", "all"),
         }
 
+    def test_without_a_store_the_run_keeps_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a newcomer has: mlflow-skinny, and no variable set."""
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.chdir(tmp_path)
+        whole = run(tmp_path / "run", rounds=3, evaluate_every=1, loggers=["mlflow,experiment=drift"])
+        client = type(self.client)(tracking_uri=(tmp_path / "run" / "mlflow").as_uri())
+        (found,) = client.search_runs([client.get_experiment_by_name("drift").experiment_id])
+        steps = [point.step for point in client.get_metric_history(found.info.run_id, "scored_accuracy")]
+        assert steps == [1, 2, 3]
+        run(tmp_path / "run", overwrite=True, rounds=1)  # the folder knows its own
+        assert whole.status == "finished"
+
     def test_no_store(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

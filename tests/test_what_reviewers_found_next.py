@@ -121,3 +121,42 @@ def test_a_title_names_what_counts(partition: str, words: str, tmp_path: Path, m
     )
     assert f", {words}, seed" in titles[0]
     assert ("α" in titles[0]) == partition.startswith("dirichlet")
+
+
+def test_a_target_that_a_stopped_run_did_not_reach_is_not_never(tmp_path: Path) -> None:
+    done = adabest.compare(
+        algorithms=["fedavg"], dataset=stripes(), clients=8, epochs=1, rounds=9, evaluate_every=1, stop_at=0.01,
+        target=1.0, out=tmp_path, show=False,
+    )  # fmt: skip
+    assert done.table.rows[0][2] == "> 1"
+
+
+def test_the_decay_of_beta_can_be_seen(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path / "run", beta=0.5, beta_decay=0.1, patience=1, rounds=30, evaluate_every=1, learning_rate=1e-9
+    )
+    betas = finished.curve("beta")[1]
+    assert betas[0] == 0.5
+    assert betas[-1] < 0.1
+    assert "beta" not in run(tmp_path / "plain").final
+
+
+def test_natural_is_among_the_known_partitions(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"unknown partition 'shard'; did you mean 'shards'\? Known: .*natural, shards"
+    ):
+        run(tmp_path / "run", partition="shard")
+
+
+def test_a_folder_of_runs_is_not_a_run_and_says_so(tmp_path: Path) -> None:
+    run(tmp_path / "one")
+    with pytest.raises(InputError, match=r"there is no run in .*; there are some below it, such as .*one"):
+        adabest.load(tmp_path)
+
+
+def test_an_incomplete_data_set_is_listed_as_such(tmp_path: Path) -> None:
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"x")
+    listing = next(listing for listing in adabest.datasets(str(tmp_path)) if listing.name == "mnist")
+    assert listing.here is False
+    assert any("lacks" in words for words in listing.lacks)

@@ -33,4 +33,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(options)}"
+    return f"{hint}Known: {', '.join(options) or 'none'}"

@@ -111,5 +111,8 @@ class AdaBest(Algorithm):
         beta, norms = decay_on_plateau(server.beta, server.h_norms, h, self.beta_decay)
         return Update(self.Server(aggregate, *count(server, replies), beta, norms), aggregate, cloud=aggregate - h, h=h)
 
+    def server_numbers(self, server: Server) -> Mapping[str, Tensor]:
+        return {"beta": server.beta} if self.beta_decay != 1 else {}
+
     def client_estimate(self, client: Client, message: Message, context: ClientContext) -> Tensor:
         return self.mu * (message.mean_samples / context.samples) * client.h

@@ -216,6 +216,10 @@ class Algorithm(ABC):
     def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         """The server's move."""
 
+    def server_numbers(self, server: Any) -> Mapping[str, Tensor]:
+        """Numbers of the server's state that are worth a metric of their own, by its name."""
+        return {}
+
     def client_estimate(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
         """h_i at the scale in which it acts on the gradient, for the metrics; None if the algorithm has none."""
         return None

@@ -122,8 +122,8 @@ def _datasets(arguments: Any) -> int:
     console = _console()
     console.print(report.datasets_table(listings).rich())
     for listing in listings:
-        if listing.where is not None:
-            console.print(f"{listing.name}: {listing.where}")
+        for words in [str(listing.where)] if listing.where else listing.lacks:
+            console.print(f"{listing.name}: {words}")
     console.print(f"Data folder: {data_folder(arguments.data_dir)}")
     return DONE
 

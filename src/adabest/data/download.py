@@ -20,6 +20,7 @@ from adabest.errors import InputError
 _LOCK = ".adabest.lock"
 _PARTIAL = ".adabest-partial"
 _CHUNK = 1 << 16
+_WORDS = 300  # letters of an error that help
 _TIMEOUT = 30.0  # seconds without a byte
 
 
@@ -53,6 +54,7 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
     """Downloads a file from the first address that has it, and puts it in place."""
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says it better
     place = folder / remote.path
     problems = []
     for url in remote.urls:
@@ -69,7 +71,7 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
                     url, known_hash=f"md5:{remote.md5}", fname=place.name, path=partial, downloader=downloader
                 )
         except (OSError, ValueError) as error:  # no connection, no such file, another checksum
-            problems.append(f"{url}: {error}")
+            problems.append(f"{url}: {_brief(error)}")
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             Path(fetched).replace(place)
@@ -80,6 +82,12 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
         f"Download it by hand (see {spec.page}) and put it at {place}, or name the folder that has the data by "
         f"--data-dir or {VARIABLE}"
     )
+
+
+def _brief(error: Exception) -> str:
+    """What went wrong, without the inner life of the network library."""
+    words = str(error).partition("\n")[0]
+    return words if len(words) <= _WORDS else f"{words[:_WORDS]} …"
 
 
 def _as_it_lies(response: Any, **_: Any) -> None:

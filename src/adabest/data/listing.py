@@ -8,7 +8,7 @@ from adabest.data.catalog import OFFICIAL
 from adabest.data.digits import digits
 from adabest.data.download import fetch
 from adabest.data.loading import DATASETS
-from adabest.data.location import data_folder, find
+from adabest.data.location import data_folder, find, incomplete
 from adabest.data.spec import Spec
 from adabest.errors import InputError, nearest
 
@@ -27,6 +27,7 @@ class Listing:
         where: The folder or archive that it lies in, if it does.
         layout: In which of its official forms it lies there.
         bytes_on_disk: How much room it takes.
+        lacks: In words: the places that hold some of its files, and which of them are missing.
     """
 
     name: str
@@ -38,10 +39,11 @@ class Listing:
     where: Path | None = None
     layout: str | None = None
     bytes_on_disk: int | None = None
+    lacks: tuple[str, ...] = ()
 
 
 def list_datasets(data_dir: str | None = None, download: Sequence[str] = ()) -> list[Listing]:
-    """All data sets that have a name, whether they are there or not.
+    """All data sets that have a name, whether they are there or not. Files are looked for, not into.
 
     Args:
         data_dir: The folder of the official data files. By default the one that ``ADABEST_DATA`` names, or the
@@ -85,4 +87,5 @@ def _official(spec: Spec, folder: Path) -> Listing:
         where=found.path if found else None,
         layout=found.layout.name if found else None,
         bytes_on_disk=found.bytes_on_disk() if found else None,
+        lacks=() if found else tuple(incomplete(spec, folder)),
     )

@@ -1,6 +1,6 @@
 """What is measured of a round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ def measure(
     averaged_model: Tensor | None,
     present: int,
     estimate_norms: Sequence[float],
+    server_numbers: Mapping[str, Tensor],
     heartbeat: Heartbeat,
 ) -> Metrics:
     """The metrics of a round; None where one doesn't apply or is too large for a number.
@@ -37,6 +38,7 @@ def measure(
         averaged_model: The averaged model of ``after``, if there is one.
         present: |S^t|.
         estimate_norms: ‖h_i‖ of all clients that have taken part.
+        server_numbers: What the algorithm has its server tell of itself.
         heartbeat: Called now and then; what it raises ends the measuring.
 
     Raises:
@@ -60,6 +62,7 @@ def measure(
     metrics["h_norm"] = None if after.h is None else _norm(after.h)
     metrics["client_h_norm"] = _mean(estimate_norms)
     metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if outcomes else None
+    metrics |= {name: float(value) for name, value in server_numbers.items()}
     metrics |= {"present": present, "cohort": len({outcome.client for outcome in outcomes})}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}

@@ -163,6 +163,7 @@ class Simulation:
                 averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
                 estimate_norms=self._estimate_norms(after, outcomes),
+                server_numbers=self._algorithm.server_numbers(after.server),
                 heartbeat=self._heartbeat,
             )
         after.clients.write(records)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adabest import random
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
 from adabest.federation.partitioners import NATURAL_CLIENTS, PARTITIONERS, SIZES, Deal
 from adabest.random import Purpose
 
@@ -126,7 +126,13 @@ def check_scheme(scheme: Scheme) -> None:
         InputError: If one is out of range, or the partitioner is unknown.
     """
     if scheme.partitioner != NATURAL:
-        PARTITIONERS.find(scheme.partitioner)
+        try:
+            PARTITIONERS.find(scheme.partitioner)
+        except InputError as error:
+            if ":" in scheme.partitioner:
+                raise
+            known = nearest(scheme.partitioner, [*PARTITIONERS.names(), NATURAL])
+            raise InputError(f"unknown partition {scheme.partitioner!r}; {known}") from error
     if scheme.clients < 1:
         raise InputError(f"clients = {scheme.clients}: at least one client must train")
     if scheme.validation_clients < 0:

@@ -61,6 +61,7 @@ def cost_notes(costs: Costs) -> list[str]:
         f"{sizes.precision}.",
         "s is an addition or subtraction, m a multiplication or division. “Operations” are both together, without the "
         f"gradients. {gradient}. “Over FedAvg” has them, and clipping and weight decay.",
+        "In storage and communication the paper's formulas count numbers, and ours bytes.",
         "Clipping and weight decay, which the paper leaves out, add to a client's: "
         + _grouped({label: _both(of.guards.arithmetic, of.guards.other) for label, of in counted.items()}),
         "Neither s nor m, on vectors: on a client "

@@ -95,11 +95,18 @@ def _cells(run: Run, target: float, averaged: bool) -> tuple[str, ...]:
     return (
         accuracy,
         *([_percent(final.get("averaged_accuracy"))] if averaged else []),
-        "never" if reached is None else str(reached),
+        _reached(run, reached),
         sent,
         _number(final.get("cloud_norm")),
         _number(final.get("h_norm")),
     )
+
+
+def _reached(run: Run, round_number: int | None) -> str:
+    """When a target was reached; a run that was stopped before its last round might have reached it yet."""
+    if round_number is not None:
+        return str(round_number)
+    return "never" if run.reason is None or run.status == "diverged" else f"> {run.round}"
 
 
 def _percent(value: float | None) -> str:
@@ -126,7 +133,7 @@ def datasets_table(listings: Sequence[Listing]) -> Table:
     head = ("data set", "there", "MB", "input", "classes", "train", "test")
     rows = []
     for listing in listings:
-        there = {True: "yes", False: "no", None: "by path"}[listing.here]
+        there = {True: "yes", False: "incomplete" if listing.lacks else "no", None: "by path"}[listing.here]
         there += f": {listing.layout}" if listing.layout else ""
         size = None if listing.bytes_on_disk is None else f"{listing.bytes_on_disk / 1e6:.1f}"
         shape = None if listing.shape is None else "×".join(map(str, listing.shape))

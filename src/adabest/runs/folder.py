@@ -39,6 +39,7 @@ CHECKPOINTS = "checkpoints"
 STATUS = "status.json"
 TRACKING = "tracking.json"
 EVENTS = "events.out.tfevents."  # how the names of TensorBoard's files begin
+MLFLOW = "mlflow"  # the folder of MLflow's store, where there is no other
 _WANDB = "wandb"  # the folder that W&B makes
 MODELS = {
     "scored": "model.safetensors",
@@ -231,7 +232,7 @@ class RunFolder:
 
 def is_ours(name: str) -> bool:
     """Whether a run's folder may hold something of this name."""
-    return name in _OURS or name == _WANDB or name.startswith(EVENTS) or name.endswith(_PARTIAL)
+    return name in _OURS or name in (_WANDB, MLFLOW) or name.startswith(EVENTS) or name.endswith(_PARTIAL)
 
 
 def write_text(path: Path, text: str) -> None:

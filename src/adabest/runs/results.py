@@ -17,6 +17,7 @@ from adabest.runs import export
 from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
+from adabest.runs.interruption import resume_command
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Run:
             raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
         path = self.folder / files.MODELS[which]
         if not path.is_file():
-            why = f"the run is {self.status}"
+            why = f"the run is {self.status}; finish it with `{resume_command(self.folder)}`"
             if self.status in files.ENDED:
                 why = "it wasn't asked for (average_from), or the run ended too early for it"
             raise InputError(f"{self.folder} has no {which} model: {why}")
@@ -167,7 +168,9 @@ def load(path: str | Path) -> Run:
     """
     folder = RunFolder(Path(path))
     if not folder.holds_run():
-        raise InputError(f"there is no run in {path} (it has no {files.CONFIG})")
+        below = find_runs(path)[:3]
+        hint = f"; there are some below it, such as {', '.join(map(str, below))}" if below else ""
+        raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){hint}")
     settings = read_toml(folder / files.CONFIG)
     own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
     status = folder.status()

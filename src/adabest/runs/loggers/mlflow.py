@@ -1,4 +1,4 @@
-"""MLflow, wherever ``MLFLOW_TRACKING_URI`` says."""
+"""MLflow, wherever ``MLFLOW_TRACKING_URI`` says, else in its local database, or without one in the run's folder."""
 
 import importlib
 import os
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adabest.errors import InputError
+from adabest.runs import folder as files
 from adabest.runs.loggers.base import Tracked, numbers
 
 _TAG = "adabest.id"
@@ -35,9 +36,12 @@ class MLflow:
         try:
             self._client = mlflow.MlflowClient()
         except mlflow.exceptions.MlflowException as error:
-            raise InputError(
-                f"{error} Set MLFLOW_TRACKING_URI to a server, or install the whole mlflow, which has a local database"
-            ) from error
+            if "MLFLOW_TRACKING_URI" in os.environ:
+                raise InputError(
+                    f"{error} Set MLFLOW_TRACKING_URI to a server, or unset it to keep the metrics in the run's folder"
+                ) from error
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # all that mlflow-skinny has without a server
+            self._client = mlflow.MlflowClient(tracking_uri=(run.folder / files.MLFLOW).resolve().as_uri())
         self._run = self._open(run)
         self._known = {}
         there = self._client.get_run(self._run).data.params  # which MLflow never lets change, not even data_dir
