@@ -4,13 +4,8 @@ Most tests look at real calls: a short federation is run with an algorithm whose
 recorded calls are then examined or made again in another form. So they hold for any number of phases, too.
 """
 
-import copy
-import dataclasses
 import math
-import pickle
-import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +13,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import random_quadratics, run, run_cohorts, simulate
+from recording import (
+    CLIENTS,
+    COHORTS,
+    DIM,
+    NAMES,
+    VARIANTS,
+    assert_equal,
+    every_algorithm,
+    every_dtype,
+    every_variant,
+    make,
+    record,
+    stacked,
+    stacked_context,
+    tensors_in,
+    unstacked,
+    without_population,
+)
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
-from adabest.algorithms import ALGORITHMS, Algorithm, FedAvg
+from adabest.algorithms import FedAvg
 from adabest.algorithms.base import (
-    ClientContext,
     Correction,
     Population,
     Replies,
@@ -34,34 +46,7 @@ from adabest.algorithms.base import (
 )
 from adabest.engine import QuadraticTask, Simulation, Snapshot
 from adabest.engine.reduction import reduce_replies
-from adabest.errors import InputError
-from adabest.registry import check_options, options_of, split_specification
-
-CLIENTS = 5
-DIM = 3
-COHORTS = [[0, 2, 3], [1, 2], [0, 3, 4]]  # some clients come back, after one round or two, and the sizes differ
-
-NAMES = ALGORITHMS.names()
-# Algorithms whose options change what is kept or sent are examined with these options, too.
-VARIANTS = [
-    *NAMES,
-    "adabest,beta_decay=0.5,patience=1",
-    "feddyn,clip_proximal=false",
-    "feddyn,sample_mean=progressive",
-    "scaffold,control_rate=undecayed",
-    "scaffold,sample_mean=progressive",
-    "scaffold-m,sample_mean=progressive",
-]
-DTYPES = [torch.float32, torch.float64]
-FUNCTIONS = (
-    "server_init",
-    "client_init",
-    "downlink",
-    "client_start",
-    "client_finish",
-    "server_step",
-    "client_estimate",
-)
+from adabest.registry import split_specification
 
 # Vectors a client receives and sends in a round, for the algorithms of the paper; others are held to what they declare.
 VECTORS = {
@@ -72,243 +57,6 @@ VECTORS = {
     "feddyn": (1, 1),
     "adabest": (1, 1),
 }
-
-# The ranges that parameters of these names have in every algorithm: values outside of them, and their ends.
-OUTSIDE: dict[str, list[float]] = {
-    "mu": [-0.001, -1.0],
-    "beta": [-0.001, 1.001],
-    "beta_decay": [-0.1, 1.1],
-    "patience": [0, -3, 2.5],
-}
-ENDS: dict[str, list[float]] = {"mu": [0.0], "beta": [0.0, 1.0], "beta_decay": [0.0, 1.0], "patience": [1]}
-
-every_algorithm = pytest.mark.parametrize("name", NAMES)
-every_variant = pytest.mark.parametrize("name", VARIANTS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-
-
-def make(specification: str) -> Algorithm:
-    name, options = split_specification(specification)
-    kind = ALGORITHMS.find(name)
-    return kind(**check_options(name, options, options_of(kind)))
-
-
-# --- Recording --------------------------------------------------------------------------------------------------------
-
-
-class Call(NamedTuple):
-    """One call of one of an algorithm's functions.
-
-    Attributes:
-        function: Which.
-        given: What it was given. A copy: the engine may reuse the memory of a client's state after the round.
-        result: What it returned. Likewise.
-        untouched: Whether what it was given was still the same when it returned.
-    """
-
-    function: str
-    given: tuple[Any, ...]
-    result: Any
-    untouched: bool
-
-    @property
-    def context(self) -> Any:
-        return self.given[-1]
-
-
-class Recording(NamedTuple):
-    """A short federation and all that was asked of its algorithm."""
-
-    algorithm: Algorithm
-    simulation: Simulation
-    calls: list[Call]
-
-    def of(self, function: str) -> list[Call]:
-        return [call for call in self.calls if call.function == function]
-
-    def exchanges(self, function: str) -> Iterator[list[Call]]:
-        """The calls of a client function, those of the same round and phase together."""
-        groups: dict[tuple[int, int], list[Call]] = {}
-        for call in self.of(function):
-            groups.setdefault((call.context.round, call.context.phase), []).append(call)
-        yield from groups.values()
-
-
-def record(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> Recording:
-    """Runs three rounds on unbalanced quadratics."""
-    algorithm = make(name)
-    calls: list[Call] = []
-    recorded = copy.copy(algorithm)
-    for function in FUNCTIONS:
-        # Hyper-parameters are frozen, so the functions are replaced behind the dataclass's back.
-        object.__setattr__(recorded, function, _recorder(function, getattr(algorithm, function), calls))
-    task = random_quadratics(seed, CLIENTS, dim=DIM, unbalanced=True, dtype=dtype)
-    simulation = simulate(recorded, task, decay=0.9)
-    for cohort in COHORTS:
-        simulation.step(cohort=np.array(cohort), evaluate=True)
-    return Recording(algorithm, simulation, calls)
-
-
-def _recorder(name: str, function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
-    def call(*given: Any) -> Any:
-        copies = copy.deepcopy(given)
-        result = function(*given)
-        pairs = zip(tensors_in(given), tensors_in(copies), strict=True)
-        untouched = all(torch.equal(now, before) for now, before in pairs)
-        calls.append(Call(name, copies, copy.deepcopy(result), untouched))
-        return result
-
-    return call
-
-
-def tensors_in(thing: Any) -> list[Tensor]:
-    """All tensors of a (nested) tuple, dataclass or mapping."""
-    if isinstance(thing, Tensor):
-        return [thing]
-    if isinstance(thing, ClientContext):
-        return [thing.steps, thing.samples]
-    if isinstance(thing, Replies):
-        return tensors_in(vars(thing))
-    if isinstance(thing, dict):
-        return [tensor for value in thing.values() for tensor in tensors_in(value)]
-    if isinstance(thing, tuple):
-        return [tensor for value in thing for tensor in tensors_in(value)]
-    return []
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    """Every tensor and every number is the same to the last bit."""
-    assert type(found) is type(expected)
-    if isinstance(expected, tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_equal(one, other)
-    elif isinstance(expected, Tensor):
-        assert found.dtype == expected.dtype
-        assert torch.equal(found, expected)
-    else:
-        assert found == expected
-
-
-def stacked(things: list[Any]) -> Any:
-    """NamedTuples (or tensors) of one client each as one of all clients, with a leading dimension."""
-    first = things[0]
-    if isinstance(first, Tensor):
-        return torch.stack(things)
-    if isinstance(first, tuple):
-        parts = [stacked([thing[i] for thing in things]) for i in range(len(first))]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    assert all(thing == first for thing in things), "a plain number can't differ between clients"
-    return first
-
-
-def unstacked(thing: Any, index: int, count: int) -> Any:
-    """One client of ``stacked``; what has no leading dimension is the same for all."""
-    if isinstance(thing, Tensor):
-        return thing[index] if thing.ndim == 2 and len(thing) == count else thing
-    if isinstance(thing, tuple):
-        parts = [unstacked(value, index, count) for value in thing]
-        return type(thing)(*parts) if hasattr(thing, "_fields") else tuple(parts)
-    return thing
-
-
-def stacked_context(calls: list[Call]) -> ClientContext:
-    contexts: list[ClientContext] = [call.context for call in calls]
-    return dataclasses.replace(
-        contexts[0],
-        steps=torch.stack([context.steps for context in contexts]),
-        samples=torch.stack([context.samples for context in contexts]),
-    )
-
-
-def without_population(call: Call, known: Population | None) -> tuple[Any, ...]:
-    """What a server function was given, with other knowledge of the population."""
-    return (*call.given[:-1], dataclasses.replace(call.context, known_population=known))
-
-
-# --- Hyper-parameters -------------------------------------------------------------------------------------------------
-
-
-def fields_of(name: str) -> tuple[dataclasses.Field[Any], ...]:
-    kind: Any = ALGORITHMS.find(name)
-    return dataclasses.fields(kind)
-
-
-def parameters_of(*kinds: type) -> list[tuple[str, str]]:
-    """Pairs of an algorithm and one of its parameters, of those whose default has one of these types."""
-    pairs = [(name, field.name) for name in NAMES for field in fields_of(name)]
-    return [(name, parameter) for name, parameter in pairs if type(getattr(make(name), parameter)) in kinds]
-
-
-@every_algorithm
-def test_it_is_an_algorithm_and_needs_no_arguments(name: str) -> None:
-    assert isinstance(make(name), Algorithm)
-
-
-@every_algorithm
-def test_hyper_parameters_are_frozen(name: str) -> None:
-    algorithm = make(name)
-    assert dataclasses.is_dataclass(algorithm)
-    for field in [*(field.name for field in fields_of(name)), "something_new"]:
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(algorithm, field, 0.5)
-
-
-@every_algorithm
-def test_hyper_parameters_make_it_equal_and_hashable(name: str) -> None:
-    assert make(name) == make(name)
-    assert hash(make(name)) == hash(make(name))
-    assert pickle.loads(pickle.dumps(make(name))) == make(name)
-
-
-@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
-def test_a_number_that_is_not_finite_is_refused_by_name(name: str, parameter: str, value: float) -> None:
-    with pytest.raises(InputError, match=rf"^{parameter} = {value}\b.*finite"):
-        ALGORITHMS.find(name)(**{parameter: value})
-
-
-@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
-def test_a_number_out_of_its_range_is_refused_by_name(name: str, parameter: str) -> None:
-    for value in OUTSIDE.get(parameter, []):
-        with pytest.raises(InputError, match=rf"^{parameter} = {re.escape(str(value))} is out of range"):
-            ALGORITHMS.find(name)(**{parameter: value})
-
-
-@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
-def test_the_ends_of_a_range_belong_to_it(name: str, parameter: str) -> None:
-    for value in ENDS.get(parameter, []):
-        assert getattr(ALGORITHMS.find(name)(**{parameter: value}), parameter) == value
-
-
-@pytest.mark.parametrize(("name", "parameter"), parameters_of(str))
-def test_a_choice_out_of_its_list_is_refused_by_name(name: str, parameter: str) -> None:
-    with pytest.raises(InputError, match=parameter):
-        ALGORITHMS.find(name)(**{parameter: "no-such-choice"})
-
-
-@every_algorithm
-def test_hyper_parameters_can_be_set_by_text(name: str) -> None:
-    """As the command line and the configuration file do."""
-    kind = ALGORITHMS.find(name)
-    text = {field.name: str(getattr(make(name), field.name)) for field in fields_of(name)}
-    assert kind(**check_options(name, text, options_of(kind))) == make(name)
-
-
-@every_algorithm
-def test_every_hyper_parameter_is_described(name: str) -> None:
-    documentation = ALGORITHMS.find(name).__doc__ or ""
-    attributes = documentation.partition("Attributes:")[2]
-    for field in fields_of(name):
-        assert re.search(rf"^\s+{field.name}: \S", attributes, flags=re.MULTILINE), field.name
-
-
-@every_algorithm
-def test_its_class_and_its_module_say_what_it_is(name: str) -> None:
-    kind = ALGORITHMS.find(name)
-    assert kind.__doc__
-    assert "::" in kind.__doc__, "the formulas"
-    assert (__import__(kind.__module__, fromlist=["_"]).__doc__ or "").strip()
 
 
 # --- Types and shapes -------------------------------------------------------------------------------------------------

@@ -204,3 +204,18 @@ def test_torch_seeds_are_keyed_and_accepted_by_torch() -> None:
     assert seeds == [random.torch_seed(*key) for key in keys]
     for seed in seeds:
         torch.Generator().manual_seed(seed)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 2**80))
+def test_below_any_is_below_any_bound(word: int, bound: int) -> None:
+    drawn = random.below_any(word, bound)
+    assert 0 <= drawn < bound
+    assert drawn == (word % 2**64) * bound // 2**64
+    if bound < 2**31:
+        # The upper half of the bits alone decides there, up to the last place.
+        assert abs(drawn - int(random.below(np.array([word]), bound)[0])) <= 1
+
+
+def test_below_refuses_bounds_that_its_bits_can_not_reach() -> None:
+    with pytest.raises(ValueError, match="too large for 32 random bits"):
+        random.below(np.array([1]), 2**31)

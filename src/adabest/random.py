@@ -104,6 +104,11 @@ def below(random_bits: Words, bound: Any) -> Words:
     return _shift_right(product, 32)
 
 
+def below_any(word: int, bound: int) -> int:
+    """An integer in [0, bound) out of one word of bits, for a bound of any size (bias under bound/2⁶⁴)."""
+    return ((word & 0xFFFF_FFFF_FFFF_FFFF) * bound) >> 64
+
+
 def order(random_bits: Words) -> Words:
     """A permutation of each row: the stable argsort of its keys along the last axis."""
     if isinstance(random_bits, torch.Tensor):

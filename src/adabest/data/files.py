@@ -13,7 +13,8 @@ from pathlib import Path
 from adabest.errors import InputError
 
 _ADVICE = "Replace it by a good copy, or delete it, and the data set is downloaded again"
-_UNREADABLE = (OSError, EOFError, RuntimeError, NotImplementedError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+# All that the libraries raise for damaged archives; RuntimeError is zipfile's, for what it has no way to unpack.
+_UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 _CHUNK = 1 << 20
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from adabest import random
 from adabest.errors import InputError
 from adabest.federation.sampling import SAMPLERS, Draw, independent_positions, round_robin
 from adabest.federation.weights import WeightTree
@@ -148,8 +149,7 @@ class Roster:
             self._weights = WeightTree(present)
         tree, chosen = self._weights, []
         for word in random_bits.tolist():
-            target = ((word & 0xFFFF_FFFF_FFFF_FFFF) * tree.total) >> 64
-            chosen.append(tree.find(target))
+            chosen.append(tree.find(random.below_any(word, tree.total)))
             tree.add(chosen[-1], -int(self._samples[chosen[-1]]))
         for row in chosen:
             tree.add(row, int(self._samples[row]))

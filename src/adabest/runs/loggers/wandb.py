@@ -10,7 +10,7 @@ from typing import Any
 from adabest.runs.loggers.base import Tracked, numbers
 
 _EXIT_CODES = {"finished": 0, "interrupted": 130}
-_PATIENCE = 600.0  # seconds that a run which is over waits for its last rows to be sent
+_PATIENCE = 60.0  # seconds that a run which is over waits for its last rows to be sent; W&B keeps them on disk, too
 
 
 class WandB:

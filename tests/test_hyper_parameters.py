@@ -1,0 +1,105 @@
+"""What the hyper-parameters of every algorithm must be: frozen, described, in range, and settable by text."""
+
+import dataclasses
+import math
+import pickle
+import re
+from typing import Any
+
+import pytest
+from recording import NAMES, every_algorithm, make
+
+from adabest.algorithms import ALGORITHMS, Algorithm
+from adabest.errors import InputError
+from adabest.registry import check_options, options_of
+
+# The ranges that parameters of these names have in every algorithm: values outside of them, and their ends.
+OUTSIDE: dict[str, list[float]] = {
+    "mu": [-0.001, -1.0],
+    "beta": [-0.001, 1.001],
+    "beta_decay": [-0.1, 1.1],
+    "patience": [0, -3, 2.5],
+}
+ENDS: dict[str, list[float]] = {"mu": [0.0], "beta": [0.0, 1.0], "beta_decay": [0.0, 1.0], "patience": [1]}
+
+
+def fields_of(name: str) -> tuple[dataclasses.Field[Any], ...]:
+    kind: Any = ALGORITHMS.find(name)
+    return dataclasses.fields(kind)
+
+
+def parameters_of(*kinds: type) -> list[tuple[str, str]]:
+    """Pairs of an algorithm and one of its parameters, of those whose default has one of these types."""
+    pairs = [(name, field.name) for name in NAMES for field in fields_of(name)]
+    return [(name, parameter) for name, parameter in pairs if type(getattr(make(name), parameter)) in kinds]
+
+
+@every_algorithm
+def test_it_is_an_algorithm_and_needs_no_arguments(name: str) -> None:
+    assert isinstance(make(name), Algorithm)
+
+
+@every_algorithm
+def test_hyper_parameters_are_frozen(name: str) -> None:
+    algorithm = make(name)
+    assert dataclasses.is_dataclass(algorithm)
+    for field in [*(field.name for field in fields_of(name)), "something_new"]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(algorithm, field, 0.5)
+
+
+@every_algorithm
+def test_hyper_parameters_make_it_equal_and_hashable(name: str) -> None:
+    assert make(name) == make(name)
+    assert hash(make(name)) == hash(make(name))
+    assert pickle.loads(pickle.dumps(make(name))) == make(name)
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_a_number_that_is_not_finite_is_refused_by_name(name: str, parameter: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"^{parameter} = {value}\b.*finite"):
+        ALGORITHMS.find(name)(**{parameter: value})
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+def test_a_number_out_of_its_range_is_refused_by_name(name: str, parameter: str) -> None:
+    for value in OUTSIDE.get(parameter, []):
+        with pytest.raises(InputError, match=rf"^{parameter} = {re.escape(str(value))} is out of range"):
+            ALGORITHMS.find(name)(**{parameter: value})
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
+def test_the_ends_of_a_range_belong_to_it(name: str, parameter: str) -> None:
+    for value in ENDS.get(parameter, []):
+        assert getattr(ALGORITHMS.find(name)(**{parameter: value}), parameter) == value
+
+
+@pytest.mark.parametrize(("name", "parameter"), parameters_of(str))
+def test_a_choice_out_of_its_list_is_refused_by_name(name: str, parameter: str) -> None:
+    with pytest.raises(InputError, match=parameter):
+        ALGORITHMS.find(name)(**{parameter: "no-such-choice"})
+
+
+@every_algorithm
+def test_hyper_parameters_can_be_set_by_text(name: str) -> None:
+    """As the command line and the configuration file do."""
+    kind = ALGORITHMS.find(name)
+    text = {field.name: str(getattr(make(name), field.name)) for field in fields_of(name)}
+    assert kind(**check_options(name, text, options_of(kind))) == make(name)
+
+
+@every_algorithm
+def test_every_hyper_parameter_is_described(name: str) -> None:
+    documentation = ALGORITHMS.find(name).__doc__ or ""
+    attributes = documentation.partition("Attributes:")[2]
+    for field in fields_of(name):
+        assert re.search(rf"^\s+{field.name}: \S", attributes, flags=re.MULTILINE), field.name
+
+
+@every_algorithm
+def test_its_class_and_its_module_say_what_it_is(name: str) -> None:
+    kind = ALGORITHMS.find(name)
+    assert kind.__doc__
+    assert "::" in kind.__doc__, "the formulas"
+    assert (__import__(kind.__module__, fromlist=["_"]).__doc__ or "").strip()
