@@ -173,11 +173,12 @@ class TestCounts:
                 algorithm, task, np.arange(4), training=training, attendance=Attendance(participation=1.0)
             )
             simulation.step()
-            engine, context = ReferenceEngine(algorithm, task, training, no_heartbeat), simulation._context(2, 0)
+            engine, context = ReferenceEngine(no_heartbeat), simulation._context(2, 0)
             message = algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
+            clients = {0: simulation.client_state(0)}
             counter = OperationCounter()
             with counter:
-                engine.exchange(algorithm.phases[0], {0: simulation.client_state(0)}, message, context)
+                engine.exchange([simulation._exchange(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic

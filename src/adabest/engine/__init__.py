@@ -1,7 +1,8 @@
 """How a round is executed."""
 
 from adabest.engine.classification import LOSSES, ClassificationTask
-from adabest.engine.exchange import Engine, Outcome
+from adabest.engine.exchange import Engine, Exchange, Outcome
+from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.quadratic import QuadraticTask
@@ -14,6 +15,8 @@ __all__ = [
     "LOSSES",
     "ClassificationTask",
     "Engine",
+    "Exchange",
+    "Lane",
     "LocalPass",
     "LocalTraining",
     "Metrics",
@@ -27,4 +30,6 @@ __all__ = [
     "State",
     "Task",
     "ValidationScores",
+    "advance",
+    "advance_together",
 ]

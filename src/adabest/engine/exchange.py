@@ -1,13 +1,41 @@
-"""What an engine is: the clients' side of an exchange. The server's side is the same for all engines."""
+"""What an engine is: the clients' side of an exchange. The server's side is the same for all engines.
 
-from collections.abc import Mapping
+A run asks for its clients' work with an ``Exchange`` and gets their ``Outcome``s. Runs that are advanced together, as
+lanes, ask at the same time, and an engine may do the work of all of them at once.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, ServerContext, Work
+from adabest.algorithms.base import Algorithm, ClientContext, ServerContext, Work
 from adabest.engine.local import LocalTraining
 from adabest.engine.task import Heartbeat, Task
+from adabest.errors import Diverged
+
+
+class Exchange(NamedTuple):
+    """One phase of a round, as a run asks for it.
+
+    Attributes:
+        algorithm: Whose formulas apply.
+        task: What the clients learn.
+        training: How they train.
+        work: What they do.
+        clients: The cohort, and each client's state.
+        message: What the server sent.
+        context: The round, as the server sees it.
+    """
+
+    algorithm: Algorithm
+    task: Task
+    training: LocalTraining
+    work: Work
+    clients: Mapping[int, Any]
+    message: Any
+    context: ServerContext
 
 
 class Outcome(NamedTuple):
@@ -32,32 +60,42 @@ class Outcome(NamedTuple):
     accuracy: float | None
 
 
+Answer = list[Outcome] | Diverged
+
+
 class Engine(Protocol):
-    """Executes the work of a cohort."""
+    """Executes the work of cohorts."""
 
-    def __init__(self, algorithm: Algorithm, task: Task, training: LocalTraining, heartbeat: Heartbeat) -> None:
-        """Is made once a run; ``heartbeat`` is to be called between local steps and may raise."""
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        """``heartbeat`` is to be called between local steps and may raise."""
 
-    def exchange(
-        self, work: Work, clients: Mapping[int, Any], message: Any, server_context: ServerContext
-    ) -> list[Outcome]:
-        """One phase of a round.
+    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
+        """Does what several runs ask for.
 
-        Args:
-            work: What the clients do.
-            clients: The cohort, and each client's state.
-            message: What the server sent.
-            server_context: The round, as the server sees it.
-
-        Raises:
-            Diverged: If a training loss isn't finite.
+        Returns:
+            For each request the outcomes in the order of its clients, or ``Diverged`` if a training loss isn't finite:
+            one run's divergence is no matter of the others.
         """
 
-    def estimate_norms(self, clients: Mapping[int, Any], message: Any, server_context: ServerContext) -> list[float]:
-        """‖h_i‖ of clients at the scale in which it would act under a message; empty if the algorithm has no h_i.
 
-        Args:
-            clients: Clients and their states.
-            message: What the server would send them.
-            server_context: The round, as the server sees it.
-        """
+def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:
+    """What a client knows in a round."""
+    return ClientContext(
+        round=server.round,
+        phase=server.phase,
+        eta=server.eta,
+        base_eta=server.base_eta,
+        steps=message.cloud.new_tensor([task.steps(client)]),
+        samples=message.cloud.new_tensor([task.samples(client)]),
+    )
+
+
+def estimate_norms(request: Exchange) -> list[float]:
+    """‖h_i‖ of clients at the scale in which it would act under a message; empty if the algorithm has no h_i."""
+    norms = []
+    for client, state in request.clients.items():
+        context = client_context(request.task, client, request.message, request.context)
+        estimate = request.algorithm.client_estimate(state, request.message, context)
+        if estimate is not None:
+            norms.append(float(torch.linalg.vector_norm(estimate, dtype=torch.float64)))
+    return norms

@@ -4,7 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, Population, ServerContext
-from adabest.engine.exchange import Engine, Outcome
+from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
+from adabest.engine.exchange import Engine, Exchange, Outcome, estimate_norms
+from adabest.engine.lanes import advance
 from adabest.engine.local import LocalTraining
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
@@ -88,7 +89,7 @@ class Simulation:
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
-        self._engine: Engine = engine(algorithm, task, self._training, heartbeat)
+        self._engine: Engine = engine(heartbeat)
         self._samples = np.array([task.samples(client) for client in self._clients.tolist()])
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -144,10 +145,20 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
+        return advance(self.round(evaluate=evaluate, cohort=cohort), self._engine)
+
+    def round(
+        self, *, evaluate: bool = False, cohort: np.ndarray | None = None
+    ) -> Generator[Exchange, list[Outcome], Metrics | None]:
+        """A round whose exchanges someone else has executed: yields each one, and is sent what the clients did.
+
+        So several runs can be advanced together, as lanes of one program. Arguments, result and errors are those of
+        ``step``.
+        """
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
         if len(chosen) > 0:
-            after, outcomes = self._round(chosen.tolist())
+            after, outcomes = yield from self._round(chosen.tolist())
         else:
             after, outcomes = self._skipped_round(), []
         records = _records(outcomes)
@@ -203,7 +214,7 @@ class Simulation:
         """A round with nobody present: time goes by, and nothing else happens."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> tuple[State, list[Outcome]]:
+    def _round(self, cohort: list[int]) -> Generator[Exchange, list[Outcome], tuple[State, list[Outcome]]]:
         """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
         after = replace(self.state, round=self.state.round + 1)
         all_outcomes: list[Outcome] = []
@@ -211,7 +222,7 @@ class Simulation:
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
             message = self._algorithm.downlink(after.server, after.cloud, context)
-            outcomes = self._engine.exchange(work, states, message, context)
+            outcomes = yield self._exchange(work, states, message, context)
             states = {outcome.client: outcome.state for outcome in outcomes}
             replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
             update = self._algorithm.server_step(after.server, after.cloud, replies, context)
@@ -236,6 +247,9 @@ class Simulation:
         if after.averaged is not None and first is not None and after.round >= first:
             after = replace(after, averaged=after.averaged.with_model(after.aggregate))
         return after, all_outcomes
+
+    def _exchange(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Exchange:
+        return Exchange(self._algorithm, self._task, self._training, work, states, message, context)
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
         return ServerContext(
@@ -270,7 +284,7 @@ class Simulation:
         message = self._algorithm.downlink(after.server, after.cloud, context)
         states = {client: self.client_state(client) for client in self.state.clients}
         states |= {outcome.client: outcome.state for outcome in outcomes}
-        return self._engine.estimate_norms(states, message, context)
+        return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
         return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)

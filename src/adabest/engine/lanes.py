@@ -1,0 +1,66 @@
+"""Runs as lanes: generators that ask for exchanges, advanced in lock-step by one engine.
+
+A lane is anything that yields an ``Exchange`` whenever its clients have work, is sent their outcomes, and at its end
+returns a result. It doesn't know whether others are advanced with it.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+from adabest.engine.exchange import Answer, Engine, Exchange, Outcome
+from adabest.errors import Diverged
+
+Result = TypeVar("Result")
+Lane = Generator[Exchange, list[Outcome], Result]
+
+
+def advance(lane: Lane[Result], engine: Engine) -> Result:
+    """Runs a single lane to its end.
+
+    Raises:
+        Diverged: If the lane doesn't mind its own divergence.
+    """
+    return advance_together([lane], engine)[0]
+
+
+def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Result]:
+    """Runs lanes to their ends, all exchanges that they ask for at the same time in one go.
+
+    An exception in a lane or in the engine is raised in all the others, too, so that each can save what it has.
+    """
+    results: dict[int, Result] = {}
+    asked: dict[int, Exchange] = {}
+
+    def move(number: int, answer: Answer | None) -> None:
+        lane = lanes[number]
+        try:
+            if isinstance(answer, Diverged):
+                asked[number] = lane.throw(answer)
+            else:
+                asked[number] = next(lane) if answer is None else lane.send(answer)
+        except StopIteration as end:
+            results[number] = end.value
+
+    try:
+        for number in range(len(lanes)):
+            move(number, None)
+        while asked:
+            waiting = list(asked)
+            answers = engine.exchange([asked.pop(number) for number in waiting])
+            for number, answer in zip(waiting, answers, strict=True):
+                move(number, answer)
+    except BaseException as error:
+        raise _told_to_all(lanes, error) from None
+    return [results[number] for number in range(len(lanes))]
+
+
+def _told_to_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseException:
+    """Raises an error in every lane that hasn't ended; returns what the first of them made of it, or the error."""
+    made_of_it = []
+    for lane in lanes:
+        try:
+            lane.throw(error)
+        except BaseException as raised:
+            if raised is not error:
+                made_of_it.append(raised)
+    return made_of_it[0] if made_of_it else error
