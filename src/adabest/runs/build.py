@@ -1,12 +1,13 @@
 """From a configuration to a federation that is ready for its first round."""
 
+import functools
 import hashlib
 import importlib.metadata
 import math
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,24 @@ import numpy as np
 import torch
 
 from adabest.data import AUGMENTATIONS
-from adabest.engine import ClassificationTask, Engine, LocalTraining, ReferenceEngine, Rules, Simulation
+from adabest.engine import (
+    BatchedEngine,
+    ClassificationTask,
+    Engine,
+    LocalTraining,
+    Precision,
+    ReferenceEngine,
+    Rules,
+    Simulation,
+)
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
 from adabest.federation import Attendance, Partition, Scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
 
-_ENGINES: dict[str, type[Engine]] = {"reference": ReferenceEngine}
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+_ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         seed=config.seed,
         device=device,
         dtype=PRECISIONS[config.precision],
+        kind=components.model if isinstance(components.model, str) else id(components.model),
     )
     simulation = Simulation(
         components.algorithm,
@@ -87,7 +98,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         training=training,
         attendance=attendance,
         rules=rules,
-        engine=_ENGINES[config.engine],
+        engine=make_engine(config),
         heartbeat=heartbeat,
     )
     identity = {
@@ -101,6 +112,26 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
+
+
+def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
+    """What executes the rounds of a configuration, and of others that are advanced with it.
+
+    Raises:
+        InputError: If it can't compute in the numbers that are asked for.
+    """
+    precision = config.precision
+    if precision == "tf32" and not config.device.startswith("cuda"):
+        raise InputError("precision tf32: only GPUs have such numbers; use --precision float32, or --device cuda")
+    if config.engine == "reference":
+        if precision == "bf16":
+            raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
+        return ReferenceEngine
+    return functools.partial(
+        BatchedEngine,
+        precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
+        clients_in_parallel=config.clients_in_parallel,
+    )
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
