@@ -64,10 +64,14 @@ class BatchedEngine:
         everyone = [(number, client) for number, request in requests.items() for client in request.clients]
         while everyone:
             chunk = everyone[: bench.capacity(len(everyone))]
-            everyone = everyone[len(chunk) :]
             by_run = itertools.groupby(chunk, key=lambda pair: pair[0])
             pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
-            trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
+            try:
+                trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
+            except torch.OutOfMemoryError:
+                bench.take_fewer_than(len(chunk))
+                continue
+            everyone = everyone[len(chunk) :]
             for (number, piece), of_piece in zip(pieces.items(), trained, strict=True):
                 so_far, more = answers[number], piece.finish(of_piece)
                 if isinstance(so_far, list):

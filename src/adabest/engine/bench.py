@@ -20,6 +20,7 @@ from adabest.engine.plan import plan
 from adabest.engine.program import Cohort, Program, Setting
 from adabest.engine.tables import Member
 from adabest.engine.task import Heartbeat
+from adabest.errors import InputError
 
 _SHARE_OF_MEMORY = 0.8  # the rest is for what isn't counted: what torch and functional layers need on their way
 _GIBIBYTE = 2**30
@@ -72,18 +73,52 @@ class Bench:
         self._device = task.model.vector.device
         self._setting = setting(task, precision)
         self._moves = task.augmentation is flip_crop
+        self._steps = task.most_steps()
         self._most = most
         self._program: Program | None = None
 
     def capacity(self, wanted: int) -> int:
-        """How many clients can train at a time, if so many want to."""
-        return min(wanted, self._most or wanted)
+        """How many clients can train at a time, if so many want to.
+
+        Raises:
+            InputError: If there isn't enough memory for a single one.
+        """
+        most = min(wanted, self._most or wanted)
+        if self._device.type != "cuda" or (self._program is not None and self._program.clients >= most):
+            return most
+        held = 0 if self._program is None else self._program.bytes
+        free = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
+        free += held - torch.cuda.memory_allocated(self._device)
+        each = self._size()
+        fits = int(free * _SHARE_OF_MEMORY) // each
+        if fits < 1:
+            raise InputError(
+                f"one client's training takes {each / _GIBIBYTE:.2f} GiB of memory on {self._device}, and of the "
+                f"{free / _GIBIBYTE:.2f} GiB that are free no more than {_SHARE_OF_MEMORY:.0%} are used; use a smaller "
+                "model or batch size, fewer lanes, or --device cpu"
+            )
+        return min(most, fits)
+
+    def take_fewer_than(self, clients: int) -> None:
+        """Lowers the number of clients that train at a time: with so many, memory ran out.
+
+        Raises:
+            InputError: If that was a single one.
+        """
+        self._program = None
+        if clients == 1:
+            raise InputError(
+                f"memory on {self._device} ran out with a single client ({self._size() / _GIBIBYTE:.2f} GiB and what "
+                "its layers need on their way); use a smaller model or batch size, fewer lanes, or --device cpu"
+            )
+        self._most = clients // 2
 
     def train(self, groups: Sequence[Group], heartbeat: Heartbeat) -> list[Trained]:
         """The local training of clients of several runs at once."""
         members = [member for group in groups for member in group.members]
         cohort = self._cohort(groups, members)
-        program = self._room(len(members), max(member.task.most_steps() for member in members))
+        self._steps = max(self._steps, *(group.members[0].task.most_steps() for group in groups))
+        program = self._room(len(members))
         packed = program.train(cohort, heartbeat)
         models = self._setting.packing.unpack(packed[: len(members)])
         summary = _summary(program, cohort.steps)
@@ -94,10 +129,17 @@ class Bench:
             at = own.stop
         return trained
 
-    def _room(self, clients: int, steps: int) -> Program:
-        if self._program is None or self._program.clients < clients or self._program.steps < steps:
+    def _size(self) -> int:
+        """The memory of one client."""
+        return Program(self._setting, 1, self._steps, torch.device("meta")).bytes
+
+    def _room(self, clients: int) -> Program:
+        """A program with room for so many clients; only a GPU leaves clients alone that aren't there at no cost."""
+        there = 0 if self._program is None else self._program.clients
+        fits = clients <= there if self._device.type == "cuda" else clients == there
+        if self._program is None or not fits or self._program.steps < self._steps:
             self._program = None  # its memory first
-            self._program = Program(self._setting, clients, steps, self._device)
+            self._program = Program(self._setting, clients, self._steps, self._device)
         return self._program
 
     def _cohort(self, groups: Sequence[Group], members: Sequence[Member]) -> Cohort:

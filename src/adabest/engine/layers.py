@@ -15,6 +15,25 @@ from adabest.models import set_dropout_key
 Names = tuple[Tensor, ...]  # what names a client's draws: seed, round, client, each [clients]
 
 
+class Room:
+    """Memory for clients, which counts itself.
+
+    Attributes:
+        bytes: How much has been given out.
+        dtype: What tensors are made of unless said otherwise.
+    """
+
+    def __init__(self, clients: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._clients, self._device = clients, device
+        self.dtype, self.bytes = dtype, 0
+
+    def __call__(self, *shape: int, kind: torch.dtype | None = None, first: tuple[int, ...] = ()) -> Tensor:
+        """Zeros, ``[*first, clients, *shape]``."""
+        tensor = torch.zeros((*first, self._clients, *shape), dtype=kind or self.dtype, device=self._device)
+        self.bytes += tensor.numel() * tensor.element_size()
+        return tensor
+
+
 class ConvolutionWork:
     """A convolution with relu and pooling."""
 
@@ -26,10 +45,8 @@ class ConvolutionWork:
         *,
         first: bool,
         border: tuple[int, int],
-        clients: int,
         batch: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        room: Room,
     ) -> None:
         shape = layer.shape
         self.layer = layer
@@ -37,11 +54,7 @@ class ConvolutionWork:
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
         rows, columns = shape.pooled
         outputs, parts = shape.stored_outputs, operators.parts(shape, batch)
-        sums = torch.promote_types(dtype, torch.float32)
-
-        def room(*size: int, kind: torch.dtype = dtype) -> Tensor:
-            return torch.zeros((clients, *size), dtype=kind, device=device)
-
+        sums = torch.promote_types(room.dtype, torch.float32)
         self.output = room(batch, rows + 2 * border[0], columns + 2 * border[1], outputs)
         self._kind = room(batch, rows, columns, outputs, kind=torch.uint8)
         self._partial = room(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
@@ -88,18 +101,15 @@ class LinearWork:
         *,
         first: bool,
         after_relu: bool,
-        clients: int,
         batch: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        room: Room,
     ) -> None:
         self.layer = layer
         self._shape, self._operators = layer.shape, operators
         self._first, self._after_relu = first, after_relu
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
-        self.output = torch.zeros((clients, batch, layer.shape.stored_outputs), dtype=dtype, device=device)
-        inputs = 0 if first else layer.shape.inputs
-        self._gradient = torch.zeros((clients, batch, inputs), dtype=dtype, device=device)
+        self.output = room(batch, layer.shape.stored_outputs)
+        self._gradient = room(batch, 0 if first else layer.shape.inputs)
 
     def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
         """The output, padded."""

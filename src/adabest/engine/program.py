@@ -21,6 +21,7 @@ from adabest.engine.layers import (
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
+    Room,
     Work,
     handed_back,
     plain,
@@ -114,41 +115,38 @@ class Program:
         self._setting, self._device = setting, device
         self._operators = setting.operators
         self._input_shape = _input_shape(setting)
-        master, operand, batch = setting.master, setting.operand, setting.batch
-        size = setting.packing.size
-
-        def room(*shape: int, kind: torch.dtype = master) -> Tensor:
-            return torch.zeros(shape, dtype=kind, device=device)
-
-        self._step = room(1, kind=torch.int32)
-        self._pace = Pace(self._step, room(clients, kind=torch.int32))
-        self._w, self._offset = room(clients, size), room(clients, size)
-        self._half = self._w if operand == master else room(clients, size, kind=operand)
+        master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
+        self._room = room = Room(clients, master, device)
+        self._step = torch.zeros(1, dtype=torch.int32, device=device)
+        self._pace = Pace(self._step, room(kind=torch.int32))
+        self._w, self._offset = room(size), room(size)
+        self._half = self._w if operand == master else room(size, kind=operand)
         self._direction = Direction(
-            d=room(clients, size),
-            w=self._w,
-            offset=self._offset,
-            scale=room(clients),
-            rho=room(clients),
-            squares=room(clients, setting.packing.slots),
+            d=room(size), w=self._w, offset=self._offset, scale=room(), rho=room(), squares=room(setting.packing.slots)
         )
-        self._rates = Rates(room(clients), room(clients), room(clients))
-        self._names = tuple(room(clients, kind=torch.int64) for _ in range(3))
+        self._rates = Rates(room(), room(), room())
+        self._names = tuple(room(kind=torch.int64) for _ in range(3))
         self._source = Source(
             inputs=setting.inputs,
             labels=setting.labels,
             mean=setting.mean,
             deviation=setting.deviation,
-            chosen=room(steps, clients, batch, kind=torch.int32),
-            moves=room(steps, clients, batch, kind=torch.int32),
+            chosen=room(batch, kind=torch.int32, first=(steps,)),
+            moves=room(batch, kind=torch.int32, first=(steps,)),
         )
-        self.losses, self.right = room(steps, clients, batch), room(steps, clients, batch, kind=torch.uint8)
-        self._x = room(clients, batch, *self._input_shape.stored, kind=operand)
-        self._of_scores = room(clients, batch, _stored_scores(setting), kind=operand)
+        self.losses = room(batch, first=(steps,))
+        self.right = room(batch, kind=torch.uint8, first=(steps,))
+        self._x = room(batch, *self._input_shape.stored, kind=operand)
+        self._of_scores = room(batch, _stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
         self._aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, apart from what functional layers need on their way."""
+        return self._room.bytes
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
@@ -277,12 +275,8 @@ class Program:
 
     def _build(self) -> list[Work]:
         setting, works = self._setting, list[Work]()
-        common: dict[str, Any] = {
-            "clients": self.clients,
-            "batch": setting.batch,
-            "dtype": setting.operand,
-            "device": self._device,
-        }
+        room = Room(self.clients, setting.operand, self._device)
+        common: dict[str, Any] = {"batch": setting.batch, "room": room}
         for place, (layer, regions) in enumerate(zip(setting.layers, setting.packing.regions, strict=True)):
             first = place == 0
             after = setting.layers[place + 1] if place + 1 < len(setting.layers) else None
@@ -298,6 +292,7 @@ class Program:
                 case FunctionalLayer():
                     work = FunctionalWork(layer, regions, setting.operators, setting.shapes, first=first)
             works.append(work)
+        self._room.bytes += room.bytes
         return works
 
 

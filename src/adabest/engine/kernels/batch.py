@@ -15,7 +15,8 @@ def _gather(
     inputs, mean, deviation, chosen, moves, out, step, steps,
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     RUN: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, SIZE: tl.constexpr, MOVED: tl.constexpr, BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, MOVED: tl.constexpr,
+    RUN_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     now = tl.load(step)
@@ -29,17 +30,20 @@ def _gather(
         move = tl.load(moves + entry)
         mirrored = move // 128
         rows_down, columns_right = (move % 128) // 9 - 4, (move % 128) % 9 - 4
-    for begin in range(0, SIZE, BLOCK):
-        place = begin + tl.arange(0, BLOCK)
+    # What depends on the pixel and what depends on the place in its run are worked out once each, not for every pair.
+    within = tl.arange(0, RUN_BLOCK)
+    of_run = tl.where(within < RUN * CHANNELS, within // CHANNELS, 0)
+    for begin in range(0, PIXELS, BLOCK):
+        pixel = begin + tl.arange(0, BLOCK)
         if RUN == 0:
-            channel, row, column = place // (HEIGHT * WIDTH), (place // WIDTH) % HEIGHT, place % WIDTH
+            channel = (pixel // (HEIGHT * WIDTH))[:, None]
+            row, column = ((pixel // WIDTH) % HEIGHT)[:, None], (pixel % WIDTH)[:, None]
             known = channel < CHANNELS
         else:
-            within = place % STORED_RUN
-            channel = within % CHANNELS
-            column = (place // STORED_RUN) % COLUMNS + within // CHANNELS - RIGHT
-            row = place // (STORED_RUN * COLUMNS) - DOWN
-            known = within < RUN * CHANNELS
+            channel = (within % CHANNELS)[None, :]
+            row = (pixel // COLUMNS - DOWN)[:, None]
+            column = (pixel % COLUMNS - RIGHT)[:, None] + of_run[None, :]
+            known = (within < RUN * CHANNELS)[None, :] & (pixel < PIXELS)[:, None]
         # What lies outside the image is a convolution's padding.
         known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
         if MOVED:
@@ -47,11 +51,13 @@ def _gather(
             column += columns_right
             known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
             column = tl.where(mirrored == 1, WIDTH - 1 - column, column)
-        value = tl.load(image + (channel * HEIGHT + row) * WIDTH + column, mask=known, other=0).to(tl.float32)
-        value = value - tl.load(mean + channel, mask=known, other=0.0)
-        value = value / tl.load(deviation + channel, mask=known, other=1.0)
-        into = out + sample * SIZE + place
-        tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=place < SIZE)
+        value = tl.load(image + ((channel * HEIGHT + row) * WIDTH + column), mask=known, other=0).to(tl.float32)
+        value = value - tl.load(mean + channel, mask=channel < CHANNELS, other=0.0)
+        value = value * (1.0 / tl.load(deviation + channel, mask=channel < CHANNELS, other=1.0))
+        place = pixel[:, None] * STORED_RUN + within[None, :]
+        into = out + sample * (PIXELS * STORED_RUN) + place
+        room = (pixel < PIXELS)[:, None] & (within < STORED_RUN)[None, :]
+        tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=room)
 
 
 @triton.jit
@@ -85,13 +91,13 @@ def _cross_entropy(
 def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     """See ``twins.gather``."""
     clients, batch = out.shape[:2]
-    size = out[0, 0].numel()
     columns, stored_run = (1, 1) if shape.run == 0 else shape.stored[1:]
+    pixels, run_block = out[0, 0].numel() // stored_run, triton.next_power_of_2(stored_run)
     _gather[(batch, clients)](
         source.inputs, source.mean, source.deviation, source.chosen,
         source.chosen if source.moves is None else source.moves, out, pace.step, pace.steps,
         batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
-        columns, stored_run, size, source.moves is not None, min(_BLOCK, triton.next_power_of_2(size)),
+        columns, stored_run, pixels, source.moves is not None, run_block, max(16, _BLOCK // run_block),
         num_warps=4,
     )  # fmt: skip
 
