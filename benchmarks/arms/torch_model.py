@@ -1,4 +1,8 @@
-"""A task's model in torch, for the arms that use it."""
+"""A task's model in torch, and the number of threads that suits it, for the arms that use torch."""
+
+import os
+import time
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -24,3 +28,36 @@ def build(task: Task) -> nn.Sequential:
         else:
             modules.append(nn.ReLU())
     return nn.Sequential(*modules)
+
+
+def use_fastest_threads(task: Task, model: nn.Module | None = None) -> None:
+    """Gives torch one thread or all cores, whichever makes local steps faster: small models are faster with one.
+
+    The steps are made by autograd and on a model of their own.
+
+    Args:
+        task: What is going to be trained.
+        model: The model, if it isn't the ordinary one.
+    """
+    module = build(task) if model is None else model
+    x = torch.zeros(task.batch_size, *task.input_shape)
+    y = torch.zeros(task.batch_size, dtype=torch.int64)
+
+    def steps() -> None:
+        for _ in range(3):
+            nn.functional.cross_entropy(module(x), y).backward()
+            module.zero_grad()
+
+    cores = len(os.sched_getaffinity(0))
+    times = {threads: _best_time(steps, threads) for threads in (cores, 1)}
+    torch.set_num_threads(min(times, key=times.__getitem__))
+
+
+def _best_time(work: Callable[[], None], threads: int) -> float:
+    torch.set_num_threads(threads)
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return min(times)

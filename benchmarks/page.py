@@ -1,0 +1,221 @@
+"""The results of ``speed`` for readers: a page and a figure for each device, written from the JSON file alone."""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from adabest.errors import InputError
+from adabest.report import Table
+from adabest.runs.folder import write_atomically, write_text
+from benchmarks import machine
+from benchmarks.tasks import TASKS, Task
+
+Row = dict[str, Any]
+
+_HEAD = (
+    *("", "s a round", "median", "times adabest", "samples/s", "µs a client-step"),
+    *("% of peak", "peak MB", "start-up s"),
+)
+# What kinds of arms look like, in print without colours, too.
+_LOOKS = {
+    "adabest": {"color": "#000000"},
+    "hand-written": {"facecolor": "#bbbbbb", "edgecolor": "#000000"},
+    "framework": {"facecolor": "#ffffff", "edgecolor": "#000000", "hatch": "////"},
+}
+_MARKERS = "osD^vP*X<>hd"
+_STYLES = ("-", "--", ":", "-.")
+_DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
+
+
+def publish(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Writes results, page and figures into the docs, and says where.
+
+    Raises:
+        InputError: If they can't be written there.
+    """
+    files = [results_file(folder), folder / "results" / "speed.md"]
+    files += [_figure_file(folder, device) for device in _DEVICES if _of(found, device)]
+    try:
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(files[0], json.dumps(found, indent=1) + "\n")
+        write_text(files[1], page(found))
+        for device in _DEVICES:
+            if _of(found, device):
+                draw = functools.partial(figure(found, device).savefig, format="png", dpi=110)
+                write_atomically(_figure_file(folder, device), draw)
+    except OSError as error:
+        raise InputError(f"can't write to {folder}: {error.strerror or error}") from error
+    return files
+
+
+def results_file(folder: Path) -> Path:
+    """Where the results lie."""
+    return folder / "results" / "speed.json"
+
+
+def _figure_file(folder: Path, device: str) -> Path:
+    return folder / "assets" / f"speed-{device}.png"
+
+
+def _of(found: Mapping[str, Any], device: str) -> list[Row]:
+    return [row for row in found["results"] if row["device"] == device]
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page."""
+    parts = [_INTRODUCTION]
+    for device, title in _DEVICES.items():
+        rows = _of(found, device)
+        if rows:
+            parts += _section(device, title, rows, found["runs"])
+    parts.append(_NOTES)
+    return "\n".join(parts)
+
+
+def _section(device: str, title: str, rows: Sequence[Row], runs: Sequence[Row]) -> list[str]:
+    parts = [f"## {title}\n"]
+    for run in (run for number, run in enumerate(runs) if any(row["run"] == number for row in rows)):
+        peaks = ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in run["peaks"].items())
+        parts.append(
+            f"{machine.words(run)}. Peak of a large matrix product: {peaks}. Commit {run['commit']}, {run['date']}, "
+            f"{run['repeats']} repeats:\n\n<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
+        )
+    parts.append(f"![{_alternative(device)}](../assets/speed-{device}.png)\n")
+    for task in TASKS.values():
+        for clients in sorted({row["clients"] for row in rows if row["task"] == task.name}):
+            sized = task.with_cohort(clients)
+            chosen = [row for row in rows if row["task"] == task.name and row["clients"] == clients]
+            parts.append(f"### {task.title}, {clients} clients a round\n\n{_work(sized)}\n")
+            parts.append(table(chosen).markdown())
+            missing = [row for row in chosen if "seconds_a_round" not in row]
+            if missing:
+                parts.append("".join(f"- {row['label']}: {_why(row)}\n" for row in missing))
+    return parts
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Arms in numbers, the fastest first; those that gave none are left out."""
+    measured = sorted((row for row in rows if "seconds_a_round" in row), key=lambda row: row["seconds_a_round"])
+    own = min((row["seconds_a_round"] for row in measured if row["kind"] == "adabest"), default=None)
+    return Table(_HEAD, tuple(_cells(row, own) for row in measured))
+
+
+def _cells(row: Row, own: float | None) -> tuple[str, ...]:
+    label = f"**{row['label']}**" if row["kind"] == "adabest" else row["label"]
+    if row["precision"] != "float32":
+        label += f", {row['precision']}"
+    seconds = row["seconds_a_round"]
+    return (
+        label,
+        f"{seconds:.3g}",
+        f"{row['median_seconds_a_round']:.3g}",
+        "–" if own is None else f"{seconds / own:.2f}",
+        f"{row['samples_a_second']:,.0f}",
+        f"{row['microseconds_a_client_step']:,.4g}",
+        f"{100 * row['share_of_peak']:.1f}",
+        f"{row['peak_memory'] / 1e6:,.0f}",
+        f"{row['startup_seconds']:.1f}",
+    )
+
+
+def _why(row: Row) -> str:
+    if "not_installed" in row:
+        return f"not installed; `{row['not_installed']}`"
+    return f"failed: `{row.get('error', 'it was not measured')}`"
+
+
+def _work(task: Task) -> str:
+    return (
+        f"{task.population:,} clients × {task.samples} samples, {task.cohort} a round, {task.epochs} "
+        f"{'epoch' if task.epochs == 1 else 'epochs'} of batches of {task.batch_size}: {task.cohort * task.steps:,} "
+        f"client-steps of {task.flops_a_sample * task.batch_size / 1e9:.3g} GFLOP; {task.parameters:,} parameters."
+    )
+
+
+def _alternative(device: str) -> str:
+    if device == "cuda":
+        return "Microseconds a client-step over clients in parallel, for each task"
+    return "Seconds a round of each arm, for each task"
+
+
+def figure(found: Mapping[str, Any], device: str) -> Figure:
+    """On a CPU bars, one panel a task; on a GPU lines over the number of clients in parallel."""
+    rows = [row for row in _of(found, device) if "seconds_a_round" in row]
+    tasks = [task for task in TASKS.values() if any(row["task"] == task.name for row in rows)]
+    most = max((sum(row["task"] == task.name for row in rows) for task in tasks), default=1)
+    height = 1.2 + 0.26 * most if device == "cpu" else 4.6
+    drawn = Figure(figsize=(4.6 * max(1, len(tasks)), height), layout="constrained")
+    FigureCanvasAgg(drawn)
+    for axes, task in zip(drawn.subplots(1, max(1, len(tasks)), squeeze=False)[0], tasks, strict=False):
+        chosen = [row for row in rows if row["task"] == task.name]
+        (_bars if device == "cpu" else _lines)(axes, chosen)
+        axes.set_title(task.title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    return drawn
+
+
+def _bars(axes: Axes, rows: Sequence[Row]) -> None:
+    slowest_first = sorted(rows, key=lambda row: -row["seconds_a_round"])
+    for place, row in enumerate(slowest_first):
+        axes.barh(place, row["seconds_a_round"], height=0.7, linewidth=0.8, **_LOOKS[row["kind"]])
+        axes.annotate(
+            f"{row['seconds_a_round']:.3g}",
+            (row["seconds_a_round"], place),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.set_yticks(range(len(rows)), [row["label"] for row in slowest_first], fontsize=8)
+    axes.set_xlabel("seconds a round, best")
+    axes.margins(x=0.15)
+
+
+def _lines(axes: Axes, rows: Sequence[Row]) -> None:
+    names = list(dict.fromkeys(row["arm"] for row in rows))
+    for number, name in enumerate(names):
+        points = sorted((r["clients"], r["microseconds_a_client_step"]) for r in rows if r["arm"] == name)
+        row = next(row for row in rows if row["arm"] == name)
+        own = row["kind"] == "adabest"
+        axes.loglog(
+            [clients for clients, _ in points],
+            [value for _, value in points],
+            color="#000000" if own else "#777777",
+            linewidth=2 if own else 1,
+            linestyle=_STYLES[number % len(_STYLES)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=5,
+            label=row["label"],
+        )
+    axes.set(xlabel="clients in parallel", ylabel="µs a client-step")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False, fontsize=7)
+
+
+_INTRODUCTION = """\
+# Speed
+
+How long a round takes here and elsewhere: the same models, the same number of clients, samples, epochs and batches, plain
+SGD and the mean of the clients' models, without evaluation. This page is written by the command that measures.
+"""
+
+_NOTES = """\
+## How it is measured
+
+- Every arm is a process of its own, a framework's in its own environment (`python -m benchmarks install-peers`, pins in
+  `benchmarks/peers`). All are started and warmed up, then measured in turn, so that no moment favours one.
+- Seconds a round are the best of the repeats, and the median beside it; all other columns are of the best. A client-step
+  is one client's forward and backward pass and update on one batch.
+- The share of the peak counts the multiplications and additions of convolutions and linear layers, forward and backward,
+  without the gradient of the images, against a large matrix product measured in the same run.
+- Peak memory is that of the process and its children (on a GPU, of the device), the data set included. Start-up is the
+  time from the start of the process until it is warm: imports, data, compilation.
+- Inputs are noise of the right shapes; no data set is needed.
+"""
