@@ -34,7 +34,31 @@ class Arm:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-CPU: tuple[Arm, ...] = (Arm("plain", "plain torch loop", "hand-written", "plain"),)
+# glibc gives large blocks back to the system at once, and gets them anew at the next step, page by page. Not so here.
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2147483647"}
+
+CPU: tuple[Arm, ...] = (
+    Arm("adabest", "adabest", "adabest", "adabest"),
+    Arm("adabest-reference", "adabest, reference engine", "adabest", "adabest", ("--engine", "reference")),
+    Arm("plain", "plain torch loop", "hand-written", "plain"),
+    Arm("plain-two", "plain torch loop, two processes", "hand-written", "plain", ("--processes", "2")),
+    Arm(
+        "plain-tuned",
+        "plain torch loop, tuned",
+        "hand-written",
+        "plain",
+        ("--channels-last",),
+        variables=_KEEP_MEMORY,
+    ),
+    Arm("torch-vmap", "torch.func vmap", "hand-written", "torch_vmap"),
+    Arm("jax", "JAX vmap + scan", "hand-written", "jax_scan", environment="jax"),
+    Arm("drjax", "DrJAX", "framework", "drjax", environment="drjax"),
+    Arm("fedjax", "FedJAX", "framework", "fedjax", environment="fedjax"),
+    Arm("flower", "Flower", "framework", "flower", environment="flower"),
+    Arm("pfl", "pfl-research", "framework", "pfl", environment="pfl"),
+    Arm("fedlab", "FedLab", "framework", "fedlab", environment="fedlab"),
+    Arm("fedsim", "fedsim", "framework", "fedsim", environment="fedsim"),
+)
 
 CUDA: tuple[Arm, ...] = ()
 

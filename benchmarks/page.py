@@ -23,7 +23,7 @@ _HEAD = (
     *("% of peak", "peak MB", "start-up s"),
 )
 # What kinds of arms look like, in print without colours, too.
-_LOOKS = {
+_LOOKS: dict[str, dict[str, Any]] = {
     "adabest": {"color": "#000000"},
     "hand-written": {"facecolor": "#bbbbbb", "edgecolor": "#000000"},
     "framework": {"facecolor": "#ffffff", "edgecolor": "#000000", "hatch": "////"},
@@ -202,8 +202,8 @@ def _lines(axes: Axes, rows: Sequence[Row]) -> None:
 _INTRODUCTION = """\
 # Speed
 
-How long a round takes here and elsewhere: the same models, the same number of clients, samples, epochs and batches, plain
-SGD and the mean of the clients' models, without evaluation. This page is written by the command that measures.
+How long a round takes here and elsewhere: the same models, the same numbers of clients, samples, epochs and batches,
+plain SGD and the mean of the clients' models, without evaluation. The command that measures writes this page.
 """
 
 _NOTES = """\
@@ -211,11 +211,15 @@ _NOTES = """\
 
 - Every arm is a process of its own, a framework's in its own environment (`python -m benchmarks install-peers`, pins in
   `benchmarks/peers`). All are started and warmed up, then measured in turn, so that no moment favours one.
-- Seconds a round are the best of the repeats, and the median beside it; all other columns are of the best. A client-step
-  is one client's forward and backward pass and update on one batch.
-- The share of the peak counts the multiplications and additions of convolutions and linear layers, forward and backward,
-  without the gradient of the images, against a large matrix product measured in the same run.
-- Peak memory is that of the process and its children (on a GPU, of the device), the data set included. Start-up is the
-  time from the start of the process until it is warm: imports, data, compilation.
-- Inputs are noise of the right shapes; no data set is needed.
+- Seconds a round are the best of the repeats, and the median beside it; all other columns are of the best. A
+  client-step is one client's forward and backward pass and update on one batch.
+- The share of the peak counts the multiplications and additions of convolutions and linear layers, forward and
+  backward, without the gradient of the images, against a large matrix product measured in the same run.
+- Peak memory is the resident memory of the process and its children, shared pages counted in each, the data set
+  included; on a GPU it is the device's. Start-up is the time from the start of the process until it is warm: imports,
+  data, compilation.
+- Frameworks run with what makes them fast: evaluation off, data in memory, and for those on torch one thread or all
+  cores, whichever is faster for the model. Those on JAX get the convolution that is fastest here, a matrix product
+  over patches. Flower trains as many clients at a time as there are cores.
+- Inputs are noise of the right shapes, so no data set is needed.
 """

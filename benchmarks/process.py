@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from typing import Any, NamedTuple
@@ -101,7 +100,12 @@ class Process:
         """The next line, which must be an object with the given keys."""
         assert self._process.stdout is not None
         late = threading.Event()
-        timer = threading.Timer(self._patience, lambda: (late.set(), os.killpg(self._process.pid, signal.SIGKILL)))
+
+        def give_up() -> None:
+            late.set()
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+        timer = threading.Timer(self._patience, give_up)
         timer.start()
         try:
             line = self._process.stdout.readline()

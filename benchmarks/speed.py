@@ -85,31 +85,29 @@ def measure(
             sized = task.with_cohort(cohort)
             each = rounds or ROUNDS[device][task.name]
             say(f"{task.title}, {cohort} clients a round, {each} rounds a measurement")
-            results += _side_by_side(sized, arms, repeats, each, peaks, say)
+            rows = _side_by_side(sized, arms, say, repeats=repeats, rounds=each)
+            for row in rows:
+                if "measurements" in row:
+                    row.update(measures.figures(sized, row["measurements"], each, peaks[row["precision"]]))
+            results += rows
             yield {"runs": [run], "results": list(results)}
 
 
-def _side_by_side(
-    task: Task, arms: Sequence[Arm], repeats: int, rounds: int, peaks: dict[str, float], say: Say
-) -> list[dict[str, Any]]:
+def _side_by_side(task: Task, arms: Sequence[Arm], say: Say, *, repeats: int, rounds: int) -> list[dict[str, Any]]:
     """All arms on one task: all are started, then measured in turn, so that no hour of the day favours one."""
     rows = {arm.name: _row(task, arm, rounds) for arm in arms}
     processes: dict[str, Process] = {}
     try:
         for arm in arms:
-            _start(arm, task, rounds, rows[arm.name], processes, say)
+            process = _start(arm, task, rows[arm.name], say)
+            if process is not None:
+                processes[arm.name] = process
         for _ in range(repeats):
             for name in list(processes):
                 _measure(name, rows[name], processes, say)
     finally:
         for process in processes.values():
             process.end()
-    for arm in arms:
-        row = rows[arm.name]
-        if "error" in row:
-            row.pop("measurements", None)
-        elif "measurements" in row:
-            row |= measures.figures(task, row["measurements"], rounds, peaks[arm.precision])
     return list(rows.values())
 
 
@@ -127,20 +125,21 @@ def _row(task: Task, arm: Arm, rounds: int) -> dict[str, Any]:
     }
 
 
-def _start(arm: Arm, task: Task, rounds: int, row: dict[str, Any], processes: dict[str, Process], say: Say) -> None:
+def _start(arm: Arm, task: Task, row: dict[str, Any], say: Say) -> Process | None:
+    """Starts an arm, or notes why that can't be done."""
     if not environments.is_there(arm.environment):
         row["not_installed"] = environments.how_to_make(arm.environment)
-        say(f"  {arm.name}: not installed; {row['not_installed']}")
-        return
+        say(f"  {arm.name}: not installed: {row['not_installed']}")
+        return None
     try:
-        process = Process(arm, task.name, task.cohort, rounds)
+        process = Process(arm, task.name, task.cohort, row["rounds"])
     except ArmFailedError as error:
         row["error"] = str(error)
         say(f"  {arm.name}: failed: {error}")
-        return
-    processes[arm.name] = process
+        return None
     row |= {"startup_seconds": process.startup_seconds, "versions": process.versions, "measurements": []}
     say(f"  {arm.name}: warm after {process.startup_seconds:.1f} s")
+    return process
 
 
 def _measure(name: str, row: dict[str, Any], processes: dict[str, Process], say: Say) -> None:
@@ -148,6 +147,7 @@ def _measure(name: str, row: dict[str, Any], processes: dict[str, Process], say:
         measured = processes[name].measure()
     except ArmFailedError as error:
         row["error"] = str(error)
+        del row["measurements"]
         say(f"  {name}: failed: {error}")
         processes.pop(name).end()
         return

@@ -8,6 +8,7 @@ optimizer updates all parameters in one call. ``--channels-last`` lays images ou
 import argparse
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 from torch import Tensor, multiprocessing
@@ -23,8 +24,8 @@ class Loop:
 
     def __init__(self, task: Task, x: Tensor, y: Tensor, channels_last: bool) -> None:
         self._task, self._x, self._y = task, x, y
-        layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._module = torch_model.build(task).to(memory_format=layout)
+        layout: dict[str, Any] = {"memory_format": torch.channels_last} if channels_last else {}
+        self._module = torch_model.build(task).to(**layout)
         self._parameters = list(self._module.parameters())
         self._optimizer = torch.optim.SGD(self._parameters, lr=task.learning_rate, foreach=True)
 

@@ -1,6 +1,5 @@
 """A task's model in torch, and the number of threads that suits it, for the arms that use torch."""
 
-import os
 import time
 from collections.abc import Callable
 
@@ -30,16 +29,9 @@ def build(task: Task) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
-def use_fastest_threads(task: Task, model: nn.Module | None = None) -> None:
-    """Gives torch one thread or all cores, whichever makes local steps faster: small models are faster with one.
-
-    The steps are made by autograd and on a model of their own.
-
-    Args:
-        task: What is going to be trained.
-        model: The model, if it isn't the ordinary one.
-    """
-    module = build(task) if model is None else model
+def use_fastest_threads(task: Task) -> None:
+    """Gives torch one thread or as many as it likes, whichever makes local steps faster: small models need one."""
+    module = build(task)
     x = torch.zeros(task.batch_size, *task.input_shape)
     y = torch.zeros(task.batch_size, dtype=torch.int64)
 
@@ -48,8 +40,7 @@ def use_fastest_threads(task: Task, model: nn.Module | None = None) -> None:
             nn.functional.cross_entropy(module(x), y).backward()
             module.zero_grad()
 
-    cores = len(os.sched_getaffinity(0))
-    times = {threads: _best_time(steps, threads) for threads in (cores, 1)}
+    times = {threads: _best_time(steps, threads) for threads in (torch.get_num_threads(), 1)}
     torch.set_num_threads(min(times, key=times.__getitem__))
 
 
