@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from adabest.errors import InputError
+
 ROOT = Path(__file__).parent.parent
 _SIZES = {"cpu": 4096, "cuda": 8192}
 _PRODUCTS = {"cpu": 3, "cuda": 30}
@@ -36,9 +38,14 @@ def describe(device: str, command: str, commit: str | None = None) -> dict[str, 
     }
 
 
-def has_cuda() -> bool:
-    """Whether there is a GPU that torch can use."""
-    return bool(torch.cuda.is_available())
+def check(device: str) -> None:
+    """Makes sure that a device is there.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch finds no CUDA device here")
 
 
 def words(run: dict[str, Any]) -> str:

@@ -26,6 +26,11 @@ def figures(task: Task, seconds: Sequence[float], rounds: int, peak: float) -> d
     }
 
 
+def short(value: float) -> str:
+    """A number with three digits that count, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Earlier results, with later ones in the place of those of the same arm, task, device and number of clients.
 

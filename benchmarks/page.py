@@ -1,22 +1,21 @@
 """The results of ``speed`` for readers: a page and a figure for each device, written from the JSON file alone."""
 
-import functools
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from adabest.errors import InputError
 from adabest.report import Table
-from adabest.runs.folder import write_atomically, write_text
 from benchmarks import machine
+from benchmarks.files import Content
+from benchmarks.measures import short
 from benchmarks.tasks import TASKS, Task
 
 Row = dict[str, Any]
+
+RESULTS = "results/speed.json"
 
 _HEAD = (
     *("", "s a round", "median", "times adabest", "samples/s", "µs a client-step"),
@@ -33,35 +32,11 @@ _STYLES = ("-", "--", ":", "-.")
 _DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
-def publish(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes results, page and figures into the docs, and says where.
-
-    Raises:
-        InputError: If they can't be written there.
-    """
-    files = [results_file(folder), folder / "results" / "speed.md"]
-    files += [_figure_file(folder, device) for device in _DEVICES if _of(found, device)]
-    try:
-        for file in files:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(files[0], json.dumps(found, indent=1) + "\n")
-        write_text(files[1], page(found))
-        for device in _DEVICES:
-            if _of(found, device):
-                draw = functools.partial(figure(found, device).savefig, format="png", dpi=110)
-                write_atomically(_figure_file(folder, device), draw)
-    except OSError as error:
-        raise InputError(f"can't write to {folder}: {error.strerror or error}") from error
-    return files
-
-
-def results_file(folder: Path) -> Path:
-    """Where the results lie."""
-    return folder / "results" / "speed.json"
-
-
-def _figure_file(folder: Path, device: str) -> Path:
-    return folder / "assets" / f"speed-{device}.png"
+def files(found: Mapping[str, Any]) -> dict[str, Content]:
+    """Results, page and figures, by their places in the docs."""
+    devices = [device for device in _DEVICES if _of(found, device)]
+    figures = {f"assets/speed-{device}.png": figure(found, device) for device in devices}
+    return {RESULTS: dict(found), "results/speed.md": page(found), **figures}
 
 
 def _of(found: Mapping[str, Any], device: str) -> list[Row]:
@@ -96,7 +71,7 @@ def _section(device: str, title: str, rows: Sequence[Row], runs: Sequence[Row]) 
             parts.append(table(chosen).markdown())
             missing = [row for row in chosen if "seconds_a_round" not in row]
             if missing:
-                parts.append("".join(f"- {row['label']}: {_why(row)}\n" for row in missing))
+                parts.append("".join(f"- {_label(row)}: {_why(row)}\n" for row in missing))
     return parts
 
 
@@ -108,21 +83,24 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _cells(row: Row, own: float | None) -> tuple[str, ...]:
-    label = f"**{row['label']}**" if row["kind"] == "adabest" else row["label"]
-    if row["precision"] != "float32":
-        label += f", {row['precision']}"
     seconds = row["seconds_a_round"]
     return (
-        label,
-        f"{seconds:.3g}",
-        f"{row['median_seconds_a_round']:.3g}",
+        f"**{_label(row)}**" if row["kind"] == "adabest" else _label(row),
+        short(seconds),
+        short(row["median_seconds_a_round"]),
         "–" if own is None else f"{seconds / own:.2f}",
         f"{row['samples_a_second']:,.0f}",
-        f"{row['microseconds_a_client_step']:,.4g}",
+        short(row["microseconds_a_client_step"]),
         f"{100 * row['share_of_peak']:.1f}",
         f"{row['peak_memory'] / 1e6:,.0f}",
         f"{row['startup_seconds']:.1f}",
     )
+
+
+def _label(row: Row) -> str:
+    """What an arm is called, and what it multiplies in if that isn't the usual."""
+    precision: str = row["precision"]
+    return row["label"] if precision == "float32" else f"{row['label']}, {precision}"
 
 
 def _why(row: Row) -> str:
@@ -166,7 +144,7 @@ def _bars(axes: Axes, rows: Sequence[Row]) -> None:
     for place, row in enumerate(slowest_first):
         axes.barh(place, row["seconds_a_round"], height=0.7, linewidth=0.8, **_LOOKS[row["kind"]])
         axes.annotate(
-            f"{row['seconds_a_round']:.3g}",
+            short(row["seconds_a_round"]),
             (row["seconds_a_round"], place),
             xytext=(3, 0),
             textcoords="offset points",
@@ -192,7 +170,7 @@ def _lines(axes: Axes, rows: Sequence[Row]) -> None:
             linestyle=_STYLES[number % len(_STYLES)],
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=5,
-            label=row["label"],
+            label=_label(row),
         )
     axes.set(xlabel="clients in parallel", ylabel="µs a client-step")
     axes.grid(alpha=0.3, which="both")

@@ -80,7 +80,7 @@ class Process:
 
     def end(self) -> None:
         """Asks it to end, and ends it and all that it has started if it doesn't."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it may have ended, and its input been closed
             self._say("quit")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_FAREWELL)

@@ -1,8 +1,6 @@
 """Arms side by side on the same work: started one after another, measured in turn, several times over."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from adabest.errors import InputError, nearest
@@ -73,8 +71,7 @@ def measure(
     Raises:
         InputError: If the device isn't there.
     """
-    if device == "cuda" and not machine.has_cuda():
-        raise InputError("--device cuda: torch finds no CUDA device here")
+    machine.check(device)
     about = machine.describe(device, command, commit)
     peaks = machine.peaks(device, (arm.precision for arm in arms))
     say("peak: " + ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items()))
@@ -154,20 +151,3 @@ def _measure(name: str, row: dict[str, Any], processes: dict[str, Process], say:
     row["measurements"].append(measured.seconds)
     row["peak_memory"] = measured.peak_memory
     say(f"  {name}: {measured.seconds / row['rounds']:.3f} s a round")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Earlier results; none if there is no file.
-
-    Raises:
-        InputError: If the file isn't one of results.
-    """
-    if not path.is_file():
-        return {"runs": [], "results": []}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-    if not isinstance(found, dict) or found.keys() != {"runs", "results"}:
-        raise InputError(f"{path} holds no results of `python -m benchmarks speed`")
-    return found

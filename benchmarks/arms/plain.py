@@ -26,7 +26,7 @@ class Loop:
         self._task, self._x, self._y = task, x, y
         layout: dict[str, Any] = {"memory_format": torch.channels_last} if channels_last else {}
         self._module = torch_model.build(task).to(**layout)
-        self._parameters = list(self._module.parameters())
+        self._parameters: list[Tensor] = list(self._module.parameters())
         self._optimizer = torch.optim.SGD(self._parameters, lr=task.learning_rate, foreach=True)
 
     def initial(self) -> list[Tensor]:
