@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["adabest", "hand-written", "framework"]
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Arm:
     options: tuple[str, ...] = ()
     environment: str | None = None
     device: Literal["cpu", "cuda"] = "cpu"
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    precision: Precision = "float32"
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,7 +61,33 @@ CPU: tuple[Arm, ...] = (
     Arm("fedsim", "fedsim", "framework", "fedsim", environment="fedsim"),
 )
 
-CUDA: tuple[Arm, ...] = ()
+
+def _on_gpu(name: str, label: str, kind: Kind, module: str, *options: str, precision: Precision = "bf16") -> Arm:
+    return Arm(name, label, kind, module, ("--precision", precision, *options), device="cuda", precision=precision)
+
+
+CUDA: tuple[Arm, ...] = (
+    _on_gpu("adabest", "adabest", "adabest", "adabest"),
+    _on_gpu("adabest-tf32", "adabest", "adabest", "adabest", precision="tf32"),
+    _on_gpu("eager", "eager torch loop", "hand-written", "cuda.eager", precision="tf32"),
+    _on_gpu("eager-bf16", "eager torch loop", "hand-written", "cuda.eager"),
+    _on_gpu("graph", "the loop as a CUDA graph", "hand-written", "cuda.graph", precision="tf32"),
+    _on_gpu("graph-bf16", "the loop as a CUDA graph", "hand-written", "cuda.graph"),
+    _on_gpu("vmap", "torch vmap, CUDA graph", "hand-written", "cuda.vmap", precision="tf32"),
+    _on_gpu("vmap-bf16", "torch vmap, CUDA graph", "hand-written", "cuda.vmap"),
+    _on_gpu("im2col", "torch im2col and bmm, CUDA graph", "hand-written", "cuda.im2col", precision="tf32"),
+    _on_gpu("im2col-bf16", "torch im2col and bmm, CUDA graph", "hand-written", "cuda.im2col"),
+    _on_gpu("im2col-compiled", "torch im2col and bmm, compiled", "hand-written", "cuda.im2col", "--compile"),
+    _on_gpu("jax", "JAX vmap and scan", "hand-written", "cuda.jax_vmap", precision="tf32"),
+    _on_gpu("jax-bf16", "JAX vmap and scan", "hand-written", "cuda.jax_vmap"),
+    _on_gpu("jax-im2col", "JAX vmap and scan, im2col", "hand-written", "cuda.jax_vmap", "--im2col", precision="tf32"),
+    _on_gpu("jax-im2col-bf16", "JAX vmap and scan, im2col", "hand-written", "cuda.jax_vmap", "--im2col"),
+    _on_gpu("drjax-bf16", "DrJAX", "framework", "cuda.drjax_map"),
+    _on_gpu("drjax-im2col-bf16", "DrJAX, im2col", "framework", "cuda.drjax_map", "--im2col"),
+    _on_gpu("pfl", "pfl", "framework", "cuda.pfl_simulation", precision="tf32"),
+    _on_gpu("pfl-bf16", "pfl", "framework", "cuda.pfl_simulation"),
+    _on_gpu("pfl-5", "pfl, 5 processes", "framework", "cuda.pfl_simulation", "--processes", "5", precision="tf32"),
+)
 
 # The same name may stand for a CPU arm and a CUDA arm.
 ARMS: Mapping[str, Mapping[str, Arm]] = {

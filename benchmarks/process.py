@@ -65,8 +65,8 @@ class Process:
         self.startup_seconds: float = ready["startup_seconds"]
         self.versions: dict[str, str] = ready.get("versions", {})
 
-    def measure(self) -> Measurement:
-        """Lets it train and waits for what it says.
+    def measure(self, patience: float | None = None) -> Measurement:
+        """Lets it train and waits for what it says, for so many seconds at most.
 
         Raises:
             ArmFailedError: If it fails.
@@ -75,6 +75,7 @@ class Process:
             self._say("go")
         except BrokenPipeError:
             raise ArmFailedError(self._last_words()) from None
+        self._patience = patience or self._patience
         said = self._hear("seconds", "peak_memory")
         return Measurement(said["seconds"], said["peak_memory"])
 

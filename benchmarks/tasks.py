@@ -66,6 +66,8 @@ class Task:
         batch_size: Samples in a local step.
         learning_rate: That of the clients' plain SGD. The server takes the mean of their models.
         classes: How many classes there are.
+        weight_decay: Of the clients' SGD.
+        clip: The largest norm of a gradient, before the decay; 0 for none.
     """
 
     name: str
@@ -79,6 +81,8 @@ class Task:
     batch_size: int
     learning_rate: float
     classes: int = 10
+    weight_decay: float = 0.0
+    clip: float = 0.0
 
     def with_cohort(self, clients: int) -> "Task":
         """The same task with another number of clients in a round; the population grows if it must."""
@@ -195,4 +199,7 @@ PFL_CIFAR = Task(
     batch_size=10,
     learning_rate=0.1,
 )
-TASKS = {task.name: task for task in (MLP, CNN, PFL_CIFAR)}
+PAPER = dataclasses.replace(
+    CNN, name="paper", title="CNN of the paper, batch 45", samples=450, batch_size=45, weight_decay=1e-3, clip=10.0
+)
+TASKS = {task.name: task for task in (MLP, CNN, PFL_CIFAR, PAPER)}

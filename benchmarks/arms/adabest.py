@@ -33,8 +33,8 @@ def settings(task: Task) -> dict[str, object]:
         "batch_size": task.batch_size,
         "learning_rate": task.learning_rate,
         "learning_rate_decay": 1.0,
-        "weight_decay": 0.0,
-        "clip": 0.0,
+        "weight_decay": task.weight_decay,
+        "clip": task.clip,
         "augmentation": "none",
     }
 
