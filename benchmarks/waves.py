@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adabest.errors import InputError
 from benchmarks import machine, measures
 from benchmarks.catalog import ARMS, Arm
 from benchmarks.process import ArmFailedError, Process
@@ -95,7 +96,13 @@ class Table:
         self._first_starts: dict[tuple[Wave, str], Row] = {}
 
     def measure(self, waves: Sequence[Wave]) -> Iterator[tuple[dict[str, float], list[Row]]]:
-        """Measures waves, the most important first, and gives peaks and all rows so far after each."""
+        """Measures waves, the most important first, and gives peaks and all rows so far after each.
+
+        Raises:
+            InputError: If there is no GPU.
+        """
+        if self.device == "cuda" and not machine.has_cuda():
+            raise InputError("--device cuda: torch finds no CUDA device here")
         peaks = self._peaks(waves)
         self.say("peak: " + ", ".join(f"{name} {peak / 1e12:,.2f} TFLOP/s" for name, peak in peaks.items()))
         rows: list[Row] = []

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from adabest.errors import InputError
 from benchmarks import machine, waves
 from benchmarks.catalog import ARMS, Arm
 from benchmarks.process import ArmFailedError, Measurement
@@ -48,6 +49,7 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "")
     monkeypatch.setattr(waves, "Process", FakeProcess)
+    monkeypatch.setattr(machine, "has_cuda", lambda: True)
     monkeypatch.setattr(machine, "peaks", lambda device, precisions: dict.fromkeys(precisions, 1e12))
     yield
     assert not FakeProcess.running
@@ -113,3 +115,10 @@ def test_waves_that_do_not_fit_the_time_are_left_out(monkeypatch: pytest.MonkeyP
         assert [row["arm"] for row in rows] == ["eager"]
     assert "  left out: the time is up" in said
     assert [entry[0] for entry in FakeProcess.started] == ["eager"]
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "has_cuda", lambda: False)
+    with pytest.raises(InputError, match="no CUDA device"):
+        measured(Wave("mlp", 10, "eager"))
+    assert FakeProcess.started == []

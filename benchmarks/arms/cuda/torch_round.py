@@ -177,7 +177,7 @@ def capture(step: Callable[[], None], begin: Callable[[], object], device: torch
     if device.type != "cuda":
         return step
     with alone():
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for _ in range(3):
