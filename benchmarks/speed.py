@@ -10,20 +10,23 @@ from benchmarks.process import ArmFailedError, Process
 from benchmarks.tasks import TASKS, Task
 
 # Rounds in one measurement: enough for about a second.
-ROUNDS = {"cpu": {"mlp": 5, "cnn": 1, "pfl-cifar": 1}, "cuda": {"mlp": 50, "cnn": 10, "pfl-cifar": 20}}
+ROUNDS = {
+    "cpu": {"mlp": 5, "cnn": 1, "pfl-cifar": 1, "paper": 1},
+    "cuda": {"mlp": 50, "cnn": 10, "pfl-cifar": 20, "paper": 10},
+}
 CLIENTS_ON_CUDA = (10, 50, 100, 500)
 
 Say = Callable[[str], None]
 
 
 def choose_tasks(given: Sequence[str]) -> list[Task]:
-    """Tasks by name or number, by default all.
+    """Tasks by name or number, by default all but the last, which is the GPU's headline.
 
     Raises:
         InputError: If there is no such task.
     """
     numbered = {str(number): name for number, name in enumerate(TASKS, start=1)}
-    chosen = [numbered.get(word, word) for word in given] or list(TASKS)
+    chosen = [numbered.get(word, word) for word in given] or list(TASKS)[:-1]
     for name in chosen:
         if name not in TASKS:
             raise InputError(f"there is no task {name!r}; {nearest(name, [*TASKS, *numbered])}")

@@ -35,7 +35,8 @@ class Loop:
             gradients = torch.autograd.grad(loss, parameters)
             torch_round.descend(trained.clients, [gradient[None] for gradient in gradients], data.task)
 
-        trained.step = torch_round.capture(step, trained.number.zero_, data.x.device)
+        with torch_round.alone():
+            trained.step = torch_round.capture(step, trained.number.zero_, data.x.device)
 
     def train(self, round_number: int) -> None:
         """One round of FedAvg."""

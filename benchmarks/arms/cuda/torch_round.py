@@ -176,19 +176,18 @@ def capture(step: Callable[[], None], begin: Callable[[], object], device: torch
     """
     if device.type != "cuda":
         return step
-    with alone():
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                begin()
-                step()
-        torch.cuda.current_stream(device).wait_stream(side)
-        begin()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            begin()
             step()
-        wait(device)
+    torch.cuda.current_stream(device).wait_stream(side)
+    begin()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    wait(device)
     return graph.replay
 
 

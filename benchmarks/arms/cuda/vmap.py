@@ -33,7 +33,8 @@ def federation(data: Data, precision: Precision) -> Round:
         gradients = gradient(dict(zip(names, trained.clients, strict=True)), x, y)
         torch_round.descend(trained.clients, [gradients[name] for name in names], data.task)
 
-    trained.step = torch_round.capture(step, trained.number.zero_, data.x.device)
+    with torch_round.alone():
+        trained.step = torch_round.capture(step, trained.number.zero_, data.x.device)
     return trained
 
 
