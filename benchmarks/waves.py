@@ -101,8 +101,7 @@ class Table:
         Raises:
             InputError: If there is no GPU.
         """
-        if self.device == "cuda" and not machine.has_cuda():
-            raise InputError("--device cuda: torch finds no CUDA device here")
+        machine.check(self.device)
         peaks = self._peaks(waves)
         self.say("peak: " + ", ".join(f"{name} {peak / 1e12:,.2f} TFLOP/s" for name, peak in peaks.items()))
         rows: list[Row] = []
@@ -264,9 +263,14 @@ def rounds_of(task: Task, arm: Arm) -> int:
 
 def publish(source: Path, folder: Path) -> list[Path]:
     """Puts results into the docs' page, in the place of earlier ones of the same arms."""
-    from benchmarks import page, speed
+    from benchmarks import files, page
 
-    return page.publish(measures.merge(speed.read(page.results_file(folder)), speed.read(source)), folder)
+    keys = {"runs", "results"}
+    found = files.read(source, keys)
+    if found is None:
+        raise InputError(f"there is no file {source}")
+    earlier = files.read(folder / page.RESULTS, keys) or {"runs": [], "results": []}
+    return files.write(folder, page.files(measures.merge(earlier, found)))
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from adabest.errors import InputError
 from benchmarks import machine, waves
@@ -49,7 +50,7 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "")
     monkeypatch.setattr(waves, "Process", FakeProcess)
-    monkeypatch.setattr(machine, "has_cuda", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(machine, "peaks", lambda device, precisions: dict.fromkeys(precisions, 1e12))
     yield
     assert not FakeProcess.running
@@ -118,7 +119,7 @@ def test_waves_that_do_not_fit_the_time_are_left_out(monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "has_cuda", lambda: False)
-    with pytest.raises(InputError, match="no CUDA device"):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="cuda"):
         measured(Wave("mlp", 10, "eager"))
     assert FakeProcess.started == []
