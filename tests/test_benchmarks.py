@@ -200,7 +200,7 @@ def test_later_results_join_earlier_ones(quick: Path) -> None:
     ("words", "message"),
     [
         (("speed", "--arms", "fedjx"), "no cpu arm 'fedjx'; did you mean 'fedjax'?"),
-        (("speed", "--tasks", "4"), "no task '4'; Known: 1, 2, 3, cnn, mlp, pfl-cifar"),
+        (("speed", "--tasks", "5"), "no task '5'; Known: 1, 2, 3, 4, cnn, mlp, paper, pfl-cifar"),
         (("speed", "--device", "cuda", "--arms", "fedsim"), "no cuda arm 'fedsim'"),
         (("scale", "--parts", "client"), "no part 'client'; did you mean 'clients'?"),
         (("install-peers", "flwer"), "no peer 'flwer'; did you mean 'flower'?"),
