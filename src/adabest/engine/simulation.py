@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext
+from adabest.engine.clients import ClientStore, Pieces
 from adabest.engine.exchange import Engine, Outcome
 from adabest.engine.local import LocalTraining
+from adabest.engine.memory import Memory
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored import AveragedModel, ScoredModel
-from adabest.engine.state import Snapshot, State
+from adabest.engine.state import Snapshot, State, View
 from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
 from adabest.federation import Attendance, Roster
@@ -66,6 +68,7 @@ class Simulation:
         attendance: Attendance | None = None,
         rules: Rules | None = None,
         engine: type[Engine] = ReferenceEngine,
+        memory: Memory | None = None,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> None:
         """Sets a federation up before its first round.
@@ -78,6 +81,7 @@ class Simulation:
             attendance: Who is present, and who takes part.
             rules: How rounds go.
             engine: What executes the clients' work.
+            memory: What the things that clients keep may take of device, memory and disk.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -88,12 +92,16 @@ class Simulation:
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
+        self._memory = memory or Memory(self._initial.device)
         self._engine: Engine = engine(algorithm, task, self._training, heartbeat)
         self._samples = np.array([task.samples(client) for client in self._clients.tolist()])
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
-        self._client_type = type(algorithm.client_init(self._initial))
+        fresh = algorithm.client_init(self._initial)
+        self._client_type = type(fresh)
+        cohort = max(1, round(self._attendance.participation * len(self._clients)))
+        self._memory.refuse_too_little(cohort, message_bytes([*fresh, self._initial]))
         self.state = State(
             round=0,
             cloud=self._initial,
@@ -102,6 +110,7 @@ class Simulation:
             h=None,
             scored=ScoredModel.empty(self._initial),
             averaged=None if self._rules.average_from is None else AveragedModel.empty(self._initial),
+            clients=ClientStore(self._memory),
         )
 
     def scored_model(self) -> Tensor:
@@ -170,16 +179,20 @@ class Simulation:
         self.state = after
         return metrics
 
+    def view(self) -> View:
+        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything."""
+        tensors, numbers = self.state.view()
+        arrays, counts = self._roster.state()
+        tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
+        return View(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""
-        tensors, numbers = self.state.snapshot()
-        arrays, counts = self._roster.state()
-        tensors |= {_ROSTER + name: torch.from_numpy(array) for name, array in arrays.items()}
-        return Snapshot(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+        return self.view().copy()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
-        self.state = State.from_snapshot(snapshot, type(self.state.server), self._initial.device)
+        self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory)
         self._roster = self._roster_before_round_one()
         self._roster.restore(
             {name: tensor.cpu().numpy() for name, tensor in _with_prefix(_ROSTER, snapshot.tensors).items()},

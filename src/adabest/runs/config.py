@@ -14,7 +14,7 @@ from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
 from adabest.data import AUGMENTATIONS, Dataset, findable, load_dataset
-from adabest.engine import LOSSES
+from adabest.engine import LOSSES, parse_size
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
 from adabest.federation import NATURAL, default_partition, default_validation_clients
@@ -24,7 +24,8 @@ from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
 SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who watches: no part of what a run is
-_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device")  # nor is how it is executed
+_SIZES = ("client_memory", "client_device_memory", "client_disk")
+_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device", *_SIZES)  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
@@ -84,6 +85,10 @@ class Config:
         device: Where: cpu, cuda or cuda:N.
         precision: Number format of models and states.
         threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
+        client_memory: Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's.
+            What doesn't fit goes to a file in the run's folder.
+        client_device_memory: The same on a GPU, which is filled first. By default a quarter of its memory.
+        client_disk: The largest size of that file. By default what is free on the disk.
         hyperparameters: The algorithm's own settings, by name.
     """
 
@@ -126,6 +131,9 @@ class Config:
     device: str = "cpu"
     precision: Literal["float32", "float64"] = "float32"
     threads: int | None = None
+    client_memory: str | None = None
+    client_device_memory: str | None = None
+    client_disk: str | None = None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
@@ -416,6 +424,9 @@ def _check_ranges(config: Config) -> None:
         raise InputError(f"average_from = {config.average_from}: a part of the run is at least 0 and below 1")
     if config.stop_at is not None and not 0 < config.stop_at <= 1:
         raise InputError(f"stop_at = {config.stop_at}: an accuracy is above 0 and at most 1")
+    for name in _SIZES:
+        if getattr(config, name) is not None:
+            parse_size(name, getattr(config, name))
     AUGMENTATIONS.find(str(config.augmentation))
     check_loggers(config.trackers())
 
