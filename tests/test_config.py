@@ -257,7 +257,6 @@ class TestMistakes:
             ("client_memory", "6 gigs", "client_memory = '6 gigs': a size looks like 6GiB, 500MB or 0"),
             ("client_device_memory", "-1GB", "client_device_memory = '-1GB': a size looks like"),
             ("client_disk", "", "client_disk = '': a size looks like"),
-            ("client_memory", 6, "client_memory should be text, not 6"),
             ("threads", 0, "threads = 0: it must be at least 1"),
             ("clients", 0, "clients = 0: at least one client must train"),
             ("clients", 220, "242 clients (220 to train, 22 to validate) are more than the 241 training samples"),
