@@ -9,8 +9,9 @@ import functools
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from adabest.errors import InputError
 
 _PAGE = 128 * 2**20  # bytes that a page has at most, if it has more than one row
 _IDS = "ids"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,24 @@ class Pieces:
             target.copy_(part)
             done += len(target) if self.shape else 0
         return whole
+
+
+class OneByOne(Mapping[int, T]):
+    """Something of each of many clients, which is made when it is asked for and not kept."""
+
+    def __init__(self, clients: Collection[int], make: Callable[[int], T]) -> None:
+        self._clients, self._make = clients, make
+
+    def __getitem__(self, client: int) -> T:
+        if client not in self._clients:
+            raise KeyError(client)
+        return self._make(client)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 @dataclass(frozen=True)

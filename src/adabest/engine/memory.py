@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,10 +123,10 @@ class Memory:
         self.device = device or torch.device("cpu")
         host = _budget(on_host, "cpu")
         disk = Budget(_free_on_disk(folder) if on_disk is None else on_disk)
-        tiers = [Tier("client_memory", host, _in_memory), Tier("client_disk", disk, lambda size: _mapped(size, folder))]
+        tiers = [Tier("client_memory", host, _on_host), Tier("client_disk", disk, lambda size: _mapped(size, folder))]
         if self.device.type != "cpu":
             there = _budget(on_device, str(self.device))
-            tiers.insert(0, Tier("client_device_memory", there, lambda size: _in_memory(size, self.device)))
+            tiers.insert(0, Tier("client_device_memory", there, self._on_device))
         self.tiers = tuple(tiers)
 
     def refuse_too_little(self, clients: int, row: int) -> None:
@@ -150,6 +151,9 @@ class Memory:
             f"{tier.setting} {size_in_words(tier.budget.capacity)} ({size_in_words(tier.budget.taken)} taken)"
             for tier in self.tiers
         )
+
+    def _on_device(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.uint8, device=self.device)
 
 
 def _budget(size: int | None, device: str) -> Budget:
@@ -182,8 +186,9 @@ def _free_on_disk(folder: Path | None) -> int:
     return shutil.disk_usage(place).free
 
 
-def _in_memory(size: int, device: torch.device | None = None) -> Tensor:
-    return torch.zeros(size, dtype=torch.uint8, device=device)
+def _on_host(size: int) -> Tensor:
+    """NumPy's zeros, which take no memory before they are written; torch's do."""
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8))
 
 
 def _mapped(size: int, folder: Path | None) -> Tensor:

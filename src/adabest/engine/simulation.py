@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext
-from adabest.engine.clients import ClientStore, Pieces
+from adabest.engine.clients import ClientStore, OneByOne, Pieces
 from adabest.engine.exchange import Engine, Outcome
 from adabest.engine.local import LocalTraining
 from adabest.engine.memory import Memory
@@ -64,6 +64,7 @@ class Simulation:
         task: Task,
         clients: np.ndarray,
         *,
+        samples: np.ndarray | None = None,
         training: LocalTraining | None = None,
         attendance: Attendance | None = None,
         rules: Rules | None = None,
@@ -77,6 +78,7 @@ class Simulation:
             algorithm: What is simulated.
             task: What is learnt.
             clients: The training clients, ascending.
+            samples: n_i of each, if they are known; else the task is asked, client by client.
             training: How clients train.
             attendance: Who is present, and who takes part.
             rules: How rounds go.
@@ -94,7 +96,7 @@ class Simulation:
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
         self._engine: Engine = engine(algorithm, task, self._training, heartbeat)
-        self._samples = np.array([task.samples(client) for client in self._clients.tolist()])
+        self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
@@ -281,8 +283,9 @@ class Simulation:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        states = {client: self.client_state(client) for client in self.state.clients}
-        states |= {outcome.client: outcome.state for outcome in outcomes}
+        latest = {outcome.client: outcome.state for outcome in outcomes}
+        everyone = dict.fromkeys([*self.state.clients, *latest])
+        states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
         return self._engine.estimate_norms(states, message, context)
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:

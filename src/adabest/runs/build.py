@@ -102,6 +102,7 @@ def build_federation(
         components.algorithm,
         task,
         partition.training,
+        samples=partition.samples[partition.training],
         training=training,
         attendance=attendance,
         rules=rules,
