@@ -169,7 +169,7 @@ class ClientStore:
         for client, values in changes.items():
             page, place = self._find(self._rows[client])
             for name, value in values.items():
-                page.rows[name][place] = value
+                page.rows[name][place].copy_(value)
 
     def bytes(self) -> dict[str, int]:
         """What is allocated, by the setting that limits it."""

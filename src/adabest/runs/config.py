@@ -37,7 +37,8 @@ class Config:
 
     Attributes:
         dataset: Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or
-            module:function, with options as in leaf,path=femnist or huggingface,path=folder,client=writer.
+            module:function, with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+            synthetic,samples=1000000,shape=3x32x32.
         data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
         algorithm: Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.
         model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
