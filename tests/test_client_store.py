@@ -212,6 +212,16 @@ class TestNoRoom:
         store.write({4: row(4)})
         assert_holds(store, {client: row(client) for client in range(5)})
 
+    def test_pages_that_nobody_came_to_use_do_no_harm(self) -> None:
+        store = ClientStore(memory(2 * ROW, 3 * ROW))
+        store.write({0: row(0)})
+        with pytest.raises(InputError, match="1 have taken part"):
+            store.write({client: row(client) for client in range(9)})
+        assert [(page.start, page.count) for page in store._pages] == [(0, 1), (1, 1), (2, 3)]
+        assert_holds(store, {0: row(0)})
+        store.write({client: row(client) for client in range(1, 5)})
+        assert_holds(store, {client: row(client) for client in range(5)})
+
     def test_a_restored_store_keeps_to_its_budget(self) -> None:
         store = ClientStore(memory())
         store.write({client: row(client) for client in range(6)})

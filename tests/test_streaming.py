@@ -258,6 +258,8 @@ class TestRounds:
         simulation = adabest.engine.Simulation(AdaBest(), make_task(), np.arange(3), memory=limits)
         simulation.step()
         assert simulation.state.clients.bytes()["client_memory"] == 0
+        simulation.restore(simulation.snapshot())
+        assert simulation.state.clients.bytes()["client_memory"] == 0
         with pytest.raises(InputError, match="too little room"):
             adabest.engine.Simulation(AdaBest(), make_task(), np.arange(3), memory=Memory(on_host=0, on_disk=10))
 
