@@ -59,6 +59,11 @@ class TestFiles:
     def test_they_are_what_the_format_says(self, tmp_path: Path) -> None:
         digest = write_tensors(tmp_path / "file", {name: Pieces.of(tensor) for name, tensor in TENSORS.items()})
         assert digest == hashlib.sha256((tmp_path / "file").read_bytes()).hexdigest()
+        content = (tmp_path / "file").read_bytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        assert int.from_bytes(content[:8], "little") % 8 == 0
+        for name, entry in header.items():
+            assert entry["data_offsets"][0] % TENSORS[name].dtype.itemsize == 0, "each begins where its type may"
         found = load_file(tmp_path / "file")
         assert found.keys() == TENSORS.keys()
         for name, tensor in TENSORS.items():
