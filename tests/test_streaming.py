@@ -120,6 +120,14 @@ class TestCheckpoints:
         simulation.step()
         assert not torch.equal(views["clients.model"].copy(), before.tensors["clients.model"])
 
+    def test_none_is_copied_before_it_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(self: Pieces) -> None:
+            raise AssertionError("something was copied")
+
+        monkeypatch.setattr(Pieces, "copy", refuse)
+        break_off(tmp_path, 40, checkpoint_every=1)
+        resume(tmp_path)
+
     @linux
     def test_it_is_read_through_a_map(self, tmp_path: Path) -> None:
         simulation = make_simulation(AdaBest(), make_task(), participation=1.0)
