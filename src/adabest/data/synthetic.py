@@ -54,8 +54,8 @@ class SyntheticInputs:
         return dataclasses.replace(self, prototypes=self.prototypes.to(place))
 
     def fingerprint(self) -> bytes:
-        """The number of samples and the prototypes say it all."""
-        return repr(self.shape).encode() + self.prototypes.cpu().numpy().tobytes()
+        """The prototypes say it all."""
+        return self.prototypes.cpu().numpy().tobytes()
 
     def _make(self, samples: Tensor) -> Tensor:
         size = math.prod(self.shape[1:])
