@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -190,6 +191,14 @@ class TestGrowth:
         assert sum(sizes) < 1100
         assert len(sizes) < 20
 
+    def test_pages_stay_few_however_many_rows_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clients_module, "_PAGE", ROW)
+        store = ClientStore(memory())
+        for first in range(0, 5000, 10):
+            store.write({client: row(client) for client in range(first, first + 10)})
+        assert len(store._pages) < 150
+        assert sum(store.bytes().values()) <= 5000 * ROW * 17 / 16
+
     def test_a_row_may_be_larger_than_a_page(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clients_module, "_PAGE", 5)
         store = ClientStore(memory())
@@ -270,7 +279,7 @@ class TestBudgets:
 
     def test_the_disk_is_asked_where_the_file_will_be(self, tmp_path: Path) -> None:
         found = memory(on_disk=None, folder=tmp_path / "not" / "yet").tiers[-1].budget.capacity
-        assert 0 < found <= os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+        assert 0 < found <= shutil.disk_usage(tmp_path).total
 
 
 class TestMappedFiles:

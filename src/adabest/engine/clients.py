@@ -19,7 +19,8 @@ from torch import Tensor
 from adabest.engine.memory import Memory, Tier, size_in_words
 from adabest.errors import InputError
 
-_PAGE = 128 * 2**20  # bytes that a page has at most, if it has more than one row
+_PAGE = 128 * 2**20  # bytes that a page may always have
+_PART = 16  # or it may have one part in so many of all rows: a mapped page keeps a file open, so they must stay few
 _IDS = "ids"
 
 T = TypeVar("T")
@@ -217,22 +218,23 @@ class ClientStore:
     def _make_room(self, rows: int, fields: Mapping[str, _Field]) -> None:
         later = {name: kind for name, kind in fields.items() if name not in self._fields}
         for page in self._pages if later else ():
-            page.add(later, self._find_tier(later, page.count)[0])
+            page.add(later, self._find_tier(later, least=page.count, most=page.count)[0])
         there = sum(page.count for page in self._pages)
         while there < rows:
             # As many as there are already, so that pages stay few, but no more: memory is for those who took part.
-            tier, count = self._find_tier(fields, least=1, most=max(rows - there, there))
+            largest = max(_PAGE // max(_row_bytes(fields), 1), there // _PART, 1)
+            tier, count = self._find_tier(fields, least=1, most=min(max(rows - there, there), largest))
             page = _Page(there, count)
             page.add(fields, tier)
             self._pages.append(page)
             there += count
         self._fields = dict(fields)
 
-    def _find_tier(self, fields: Mapping[str, _Field], least: int, most: int | None = None) -> tuple[Tier, int]:
+    def _find_tier(self, fields: Mapping[str, _Field], *, least: int, most: int) -> tuple[Tier, int]:
         """The first tier that has room for some rows, and for how many."""
         size = max(_row_bytes(fields), 1)
         for tier in self._memory.tiers:
-            count = min(most or least, max(_PAGE // size, least), tier.budget.free // size)
+            count = min(most, tier.budget.free // size)
             if count >= least:
                 return tier, count
         raise InputError(
