@@ -231,6 +231,14 @@ class TestNoRoom:
         store.write({client: row(client) for client in range(1, 5)})
         assert_holds(store, {client: row(client) for client in range(5)})
 
+    def test_a_first_write_that_fails_takes_its_room_only_once(self) -> None:
+        store = ClientStore(memory(2 * ROW, 3 * ROW))
+        for _ in range(2):
+            with pytest.raises(InputError, match="0 have taken part"):
+                store.write({client: row(client) for client in range(9)})
+        store.write({client: row(client) for client in range(5)})
+        assert_holds(store, {client: row(client) for client in range(5)})
+
     def test_a_restored_store_keeps_to_its_budget(self) -> None:
         store = ClientStore(memory())
         store.write({client: row(client) for client in range(6)})

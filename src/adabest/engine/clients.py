@@ -216,9 +216,10 @@ class ClientStore:
         return page, row - page.start
 
     def _make_room(self, rows: int, fields: Mapping[str, _Field]) -> None:
-        later = {name: kind for name, kind in fields.items() if name not in self._fields}
-        for page in self._pages if later else ():
-            page.add(later, self._find_tier(later, least=page.count, most=page.count)[0])
+        for page in self._pages:
+            later = {name: kind for name, kind in fields.items() if name not in page.rows}
+            if later:
+                page.add(later, self._find_tier(later, least=page.count, most=page.count)[0])
         there = sum(page.count for page in self._pages)
         while there < rows:
             # As many as there are already, so that pages stay few, but no more: memory is for those who took part.
