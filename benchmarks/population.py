@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import platform
 import statistics
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -58,7 +57,7 @@ def _measure(population: int, rounds: int, client_memory: str, threads: int) -> 
         "batch_size": 1,
         "client_memory": client_memory,
     }
-    federation = build_federation(*resolve(settings), scratch=Path(tempfile.gettempdir()))
+    federation = build_federation(*resolve(settings))
     simulation = federation.simulation
     set_up = time.perf_counter() - begun
     wall, cpu = [], []

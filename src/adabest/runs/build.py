@@ -53,7 +53,7 @@ class Federation:
 
 
 def build_federation(
-    config: Config, components: Components, heartbeat: Heartbeat = no_heartbeat, *, scratch: Path | None = None
+    config: Config, components: Components, heartbeat: Heartbeat = no_heartbeat, scratch: Path | None = None
 ) -> Federation:
     """Draws the partition and the initial model, and puts the engine together.
 
