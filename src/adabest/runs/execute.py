@@ -57,7 +57,7 @@ def start(
     folder = RunFolder(path)
     _refuse_run(folder, overwrite)
     with StopRequests() as requests:
-        federation = build_federation(config, components, requests.heartbeat)
+        federation = build_federation(config, components, requests.heartbeat, path)
         folder.acquire()
         try:
             _refuse_run(folder, overwrite)  # again: someone may have been faster
@@ -111,7 +111,7 @@ def resume(
                 _drop_checkpoints(folder)
                 return
             config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {}, data_dir)
-            federation = build_federation(config, components, requests.heartbeat)
+            federation = build_federation(config, components, requests.heartbeat, path)
             with _arithmetic(config, federation):
                 first = _restore(folder, config, federation)
                 if data_dir is not None:
@@ -355,7 +355,7 @@ class _CheckpointPace:
 
     def save(self, folder: RunFolder, federation: Federation) -> float:
         begun = time.monotonic()
-        save_checkpoint(folder, federation.simulation.snapshot())
+        save_checkpoint(folder, federation.simulation.view())
         self.saved_at = time.monotonic()
         self.saved_round = federation.simulation.state.round
         self.cost = self.saved_at - begun
