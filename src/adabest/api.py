@@ -107,6 +107,7 @@ def compare(
     *,
     algorithms: Sequence[str | Algorithm] | None = None,
     target: float | None = None,
+    lanes: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     show: bool = True,
@@ -120,13 +121,16 @@ def compare(
         config: A TOML file with settings.
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
         target: The accuracy whose first round the table tells. By default one that all reach.
+        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+            all.
         out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
         overwrite: Whether to make all runs anew, whatever lies there.
         show: Whether to show progress.
         **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
     """
-    merged = _merge(config, settings, algorithms=algorithms, target=target, out=out, overwrite=overwrite)
+    merged = _merge(config, settings, algorithms=algorithms, target=target, lanes=lanes, out=out, overwrite=overwrite)
     chosen = merged.pop("algorithms", DEFAULT_ALGORITHMS)
+    together = _lanes(merged)
     goal, place, replace = merged.pop("target", None), merged.pop("out", None), merged.pop("overwrite", False)
     if goal is not None and not (isinstance(goal, int | float) and 0 < goal <= 1):
         raise InputError(f"target = {goal!r}: an accuracy is above 0 and at most 1")
@@ -138,8 +142,8 @@ def compare(
     lock.acquire()
     try:
         experiments.make_room(planned, folder, overwrite=replace)
-        experiments.remember(folder, chosen, {**merged, "target": goal})
-        return _report(experiments.compare(planned, folder, show=show), goal)
+        experiments.remember(folder, chosen, {**merged, "target": goal, "lanes": together})
+        return _report(experiments.compare(planned, folder, lanes=together, show=show), goal)
     except Interrupted:
         how = resume_command(folder) if is_comparison(folder) else "the same call of adabest.compare"
         raise Interrupted(f"interrupted; resume with: {how}") from None
@@ -309,6 +313,14 @@ def _title(run: Run) -> str:
         f"{config.dataset}, {config.clients} clients, {100 * config.participation:g} % a round, {skew}, "
         f"seed {config.seed}"
     )
+
+
+def _lanes(settings: dict[str, Any]) -> int | None:
+    """Takes the number of lanes out of settings."""
+    lanes = settings.pop("lanes", None)
+    if lanes is not None and not (type(lanes) is int and lanes >= 1):
+        raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
+    return lanes
 
 
 def _merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:

@@ -70,7 +70,11 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
             own[key] = option if switch else Option(option.type | None, None)
         help_texts = _help_texts(ALGORITHMS.find(name)) | help_texts
     shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
-    special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), "target": Option(float | None, None)}
+    special = {
+        "algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS),
+        "target": Option(float | None, None),
+        "lanes": Option(int | None, None),
+    }
     help_texts |= {
         key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
         for key, names in owners.items()
@@ -78,6 +82,7 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
     help_texts |= {
         "algorithms": "What to compare: names with options, as in adabest,beta=0.9.",
         "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
+        "lanes": "How many runs are trained together at most; 1 for one after another. By default all.",
     }
     defaults = _check_file(from_file, {**shared, **own, **special, **_DESTINATION})
     return [

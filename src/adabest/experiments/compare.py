@@ -9,7 +9,7 @@ from typing import Any
 from adabest.algorithms import Algorithm
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
+from adabest.runs import Config, Planned, Run, check_unchanged, discard, load, read_toml, resolve, run_lanes, to_toml
 from adabest.runs.config import (
     CONFIG_OPTIONS,
     SURROUNDINGS,
@@ -19,7 +19,7 @@ from adabest.runs.config import (
     is_plain,
     refuse_unknown,
 )
-from adabest.runs.folder import RunFolder, write_text
+from adabest.runs.folder import ENDED, RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
 COMPARISON = "comparison.toml"
@@ -104,12 +104,13 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
             raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
 
 
-def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
-    """Makes the runs of a plan. What is finished already is kept, what was begun is resumed.
+def compare(planned: Plan, folder: Path, *, lanes: int | None = None, show: bool = False) -> Comparison:
+    """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
 
     Args:
         planned: The runs by label.
         folder: Where they are to lie.
+        lanes: How many runs are trained at the same time at most. By default all.
         show: Whether to show progress.
 
     Raises:
@@ -117,15 +118,18 @@ def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
         Interrupted: If a signal asked to stop.
     """
     group = folder.resolve().name
+    runs = []
     with StopRequests() as requests:
         for number, (label, (config, components)) in enumerate(planned.items(), start=1):
             requests.heartbeat()
-            place, line = folder / label, f"{label} ({number}/{len(planned)})"
-            if _holds(place, config):
-                check_unchanged(place, config, components)
-                resume(place, vars(components), data_dir=config.data_dir, label=line, show=show, group=group)
-            else:
-                start(config, components, place, label=line, show=show, group=group)
+            place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned)})"
+            there = _holds(place.path, config)
+            if there and place.status()["status"] in ENDED:
+                check_unchanged(place.path, config, components)
+            data_dir = config.data_dir if there else None
+            runs.append(Planned(place, config, components, there, data_dir=data_dir, label=line, group=group))
+        requests.heartbeat()
+        run_lanes(runs, at_a_time=lanes, show=show)
     return Comparison(folder, {label: load(folder / label) for label in planned})
 
 
