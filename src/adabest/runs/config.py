@@ -27,7 +27,7 @@ SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who 
 _NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device")  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
-_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "hyperparameters"}
+_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
 
 
 @dataclasses.dataclass(frozen=True)
