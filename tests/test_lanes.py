@@ -135,6 +135,12 @@ class TestOutcome:
         go_on(tmp_path / "lanes", settings)
         assert contents(tmp_path / "lanes") == before
 
+    def test_one_that_someone_else_has_ended_meanwhile(self, tmp_path: Path) -> None:
+        with ends_after(30), pytest.raises(Interrupted):
+            together(tmp_path / "lanes", [{}])
+        run_lanes([planned(tmp_path / "lanes", 0, True) for _ in range(2)], at_a_time=1)
+        assert log(tmp_path / "lanes" / "0").count("resumes after") == 1
+
 
 class TestSurroundings:
     def test_those_that_differ_come_one_group_after_the_other(
@@ -232,7 +238,7 @@ class TestInterruption:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(pace, "save_checkpoint", slow_save)
-        with ends_after(75), pytest.raises(KeyboardInterrupt):
+        with ends_after(100), pytest.raises(KeyboardInterrupt):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
         assert len(saved) == 1
         assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["killed"] * 3  # all locks are free
@@ -334,9 +340,14 @@ class TestPace:
         assert shared.wait(0) == pytest.approx(199.0)
         assert shared.wait(5) == pytest.approx(200.0)
 
-    @pytest.mark.parametrize(("lanes", "rounds"), [(1, [2, 10, 18]), (3, [2, 25])])
-    def test_in_runs(self, lanes: int, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A round of all takes 5 s and a checkpoint 2 s, so one lane has one every 40 s, and three every 120 s."""
+    @pytest.mark.parametrize(("lanes", "short", "rounds"), [(1, 0, [2, 10, 18]), (3, 0, [2, 25]), (1, 4, [2, 10, 18])])
+    def test_in_runs(
+        self, lanes: int, short: int, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A round of all takes 5 s and a checkpoint 2 s, so one lane has one every 40 s, and three every 120 s.
+
+        Those that have ended after three rounds don't count any more.
+        """
         now, saved = 0.0, []
         exchange = ReferenceEngine.exchange
 
@@ -353,8 +364,8 @@ class TestPace:
         monkeypatch.setattr(ReferenceEngine, "exchange", slow)
         monkeypatch.setattr(pace, "save_checkpoint", slow_save)
         monkeypatch.setattr(pace, "time", types.SimpleNamespace(monotonic=lambda: now))
-        settings = [{"seed": seed} for seed in range(lanes)]
-        together(tmp_path / "lanes", settings, rounds=40, clients=2, validation_clients=0, model="logistic")
+        settings = [{"seed": seed, "rounds": 40 if seed < lanes else 3} for seed in range(lanes + short)]
+        together(tmp_path / "lanes", settings, clients=2, validation_clients=0, model="logistic")
         assert [number for name, number in saved if name == "0"][: len(rounds)] == rounds
         assert 2.0 * len(saved) <= 0.05 * now + 2.0 * lanes
 

@@ -101,8 +101,7 @@ def _resumed(run: Planned, company: Company) -> Lane[None]:
     folder.acquire()
     try:
         if folder.status()["status"] in ENDED:
-            drop_checkpoints(folder)
-            return
+            return  # someone was faster
         config, components = resolve_again(read_toml(folder / files.CONFIG), vars(run.components), run.data_dir)
         federation = build_federation(config, components, company.heartbeat)
         _restore(folder, config, federation)
