@@ -57,9 +57,10 @@ EVERYTHING: dict[str, Any] = {
     "checkpoint_every": 4,
     "tensorboard": True,
     "loggers": ["tiny_runs:Diary,title=all"],
-    "engine": "reference",
+    "engine": "batched",
     "device": "cpu",
     "precision": "float64",
+    "clients_in_parallel": 2,
     "threads": 1,
     "mu": 0.3,
     "clip_proximal": False,
@@ -80,7 +81,7 @@ class TestOneConfiguration:
         names = {field.name for field in dataclasses.fields(Config)} - {"hyperparameters"}
         assert names == EVERYTHING.keys() - OWN
         same = {name for name in names if EVERYTHING[name] == getattr(defaults, name)}
-        assert same == {"engine", "device"}  # there is only one of each to choose from here
+        assert same == {"device"}  # there is only one to choose from here
 
     def test_python_file_and_command_line_say_the_same(self, tmp_path: Path) -> None:
         expected, _ = resolve(EVERYTHING)
@@ -478,13 +479,15 @@ class TestDigest:
     def test_how_it_is_executed_does_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
         elsewhere: dict[str, Any] = {"data_dir": None, "checkpoint_every": None, "threads": None, "device": "cuda:1"}
+        elsewhere |= {"clients_in_parallel": None}
         same = dataclasses.replace(config, **elsewhere, tensorboard=False, loggers=())
         assert same.digest() == config.digest()
 
     def test_all_else_counts(self) -> None:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
-        execution = {"data_dir", "checkpoint_every", "threads", "device", "engine", "tensorboard", "loggers"}
+        execution = {"data_dir", "checkpoint_every", "threads", "device", "tensorboard", "loggers"}
+        execution |= {"clients_in_parallel"}
         others = EVERYTHING.keys() - execution - OWN
         for name in others:
             value = getattr(config, name)

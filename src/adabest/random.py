@@ -48,7 +48,7 @@ class Purpose(enum.IntEnum):
     POPULATION = 10
 
 
-def _signed(word: int) -> int:
+def signed(word: int) -> int:
     """The same 64 bits as a signed integer: NumPy and torch both compute in int64."""
     word &= 0xFFFF_FFFF_FFFF_FFFF
     return word - (1 << 64) if word >> 63 else word
@@ -61,17 +61,17 @@ def _shift_right(x: Words, by: int) -> Words:
 
 
 def _mix(x: Words) -> Words:
-    x = (x ^ _shift_right(x, 30)) * _signed(_FIRST_FACTOR)
-    x = (x ^ _shift_right(x, 27)) * _signed(_SECOND_FACTOR)
+    x = (x ^ _shift_right(x, 30)) * signed(_FIRST_FACTOR)
+    x = (x ^ _shift_right(x, 27)) * signed(_SECOND_FACTOR)
     mixed: Words = x ^ _shift_right(x, 31)
     return mixed
 
 
-def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
+def bits(seed: Any, purpose: Purpose, *words: Any) -> Any:
     """The 64 random bits of a draw.
 
     Args:
-        seed: The run's seed, any Python integer (its lower 64 bits count).
+        seed: The run's seed, any Python integer (its lower 64 bits count); or int64 seeds of several runs.
         purpose: What the draw is for.
         *words: What else names it: integers, int64 NumPy arrays or int64 tensors, which broadcast.
 
@@ -83,8 +83,8 @@ def bits(seed: int, purpose: Purpose, *words: Any) -> Any:
     for word in (seed, int(purpose), *words):
         if isinstance(word, torch.Tensor) and isinstance(state, np.ndarray):
             state = int(state[0]) if state.shape == (1,) else torch.from_numpy(state).to(word.device)
-        number = _signed(word) if isinstance(word, int) else word
-        state = _mix((state ^ number) + _signed(_GAMMA))
+        number = signed(word) if isinstance(word, int) else word
+        state = _mix((state ^ number) + signed(_GAMMA))
     return state
 
 

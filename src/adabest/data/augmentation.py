@@ -13,7 +13,7 @@ from adabest.registry import Registry
 
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 
-_PADDING = 4
+PADDING = 4
 
 
 def none(images: Tensor, keys: Tensor) -> Tensor:
@@ -28,14 +28,10 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
         images: ``[..., channels, height, width]``.
         keys: int64 random bits, one word an image, ``[...]``; the four draws of an image are four hashes of its word.
     """
-    draws = [random.bits(0, random.Purpose.AUGMENTATION, keys, which) for which in range(4)]
-    mirrored = random.uniform(draws[0]) < 0.5
-    cropped = random.uniform(draws[1]) < 0.5
     height, width = images.shape[-2:]
-    shift = [torch.where(cropped, random.below(draw, 2 * _PADDING + 1) - _PADDING, 0) for draw in draws[2:]]
-
-    rows = torch.arange(height, device=images.device) + shift[0][..., None]
-    columns = torch.arange(width, device=images.device) + shift[1][..., None]
+    mirrored, down, right = flip_crop_moves(keys)
+    rows = torch.arange(height, device=images.device) + down[..., None]
+    columns = torch.arange(width, device=images.device) + right[..., None]
     inside = _inside(rows, height)[..., :, None] & _inside(columns, width)[..., None, :]
     columns = torch.where(mirrored[..., None], width - 1 - columns, columns)
     pixels = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
@@ -43,6 +39,14 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
     source = pixels.flatten(-2)[..., None, :].expand(flat.shape)
     moved: Tensor = flat.gather(-1, source).reshape(images.shape)
     return torch.where(inside[..., None, :, :], moved, 0.0)
+
+
+def flip_crop_moves(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``flip_crop`` does to images: whether they are mirrored, and by how much they are shifted down and right."""
+    draws = [random.bits(0, random.Purpose.AUGMENTATION, keys, which) for which in range(4)]
+    cropped = random.uniform(draws[1]) < 0.5
+    down, right = (torch.where(cropped, random.below(draw, 2 * PADDING + 1) - PADDING, 0) for draw in draws[2:])
+    return random.uniform(draws[0]) < 0.5, down, right
 
 
 def _inside(positions: Tensor, size: int) -> Tensor:

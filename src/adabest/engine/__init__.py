@@ -1,5 +1,7 @@
 """How a round is executed."""
 
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.bench import Precision
 from adabest.engine.classification import LOSSES, ClassificationTask
 from adabest.engine.exchange import Engine, Exchange, Outcome
 from adabest.engine.lanes import Lane, advance, advance_together
@@ -13,6 +15,7 @@ from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
 
 __all__ = [
     "LOSSES",
+    "BatchedEngine",
     "ClassificationTask",
     "Engine",
     "Exchange",
@@ -21,6 +24,7 @@ __all__ = [
     "LocalTraining",
     "Metrics",
     "Outcome",
+    "Precision",
     "QuadraticTask",
     "ReferenceEngine",
     "Rules",

@@ -1,7 +1,10 @@
 """The task of this package's runs: a classifier, its data set, and the partition of it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,10 +34,44 @@ LOSSES: Registry[Loss] = Registry(
 _EVALUATION_BATCH = 2000
 
 
+@dataclass(frozen=True)
+class DeviceData:
+    """A data set's tensors on a device; the attributes are those of ``Dataset``."""
+
+    dataset: Dataset
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+_ON_DEVICES: weakref.WeakValueDictionary[tuple[int, torch.device], DeviceData] = weakref.WeakValueDictionary()
+
+
+def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
+    """A data set on a device: one copy for all tasks that use it at the same time."""
+    found = _ON_DEVICES.get((id(dataset), device))
+    if found is None:
+        tensors = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+        found = DeviceData(dataset, *(tensor.to(device) for tensor in tensors))
+        _ON_DEVICES[id(dataset), device] = found
+    return found
+
+
 class ClassificationTask:
     """Mini-batch training of a classifier on partitioned data.
 
     Batches, augmentation and dropout are drawn by (seed, round, client, step), so they are the same whatever the order.
+
+    Attributes:
+        data: The data set on the device.
+        partition: Who has which samples.
+        model: The classifier.
+        loss: Of (class scores, labels).
+        augmentation: Of training inputs.
+        batch_size: Samples in a batch.
+        seed: The run's.
+        kind: Tasks with the same one can be trained together: their models, data and batches have the same shapes.
     """
 
     def __init__(
@@ -51,6 +88,7 @@ class ClassificationTask:
         seed: int = 0,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
+        kind: Hashable | None = None,
     ) -> None:
         if epochs < 1:
             raise InputError(f"epochs = {epochs}: clients need at least one pass over their samples")
@@ -59,15 +97,17 @@ class ClassificationTask:
         device = device or torch.device("cpu")
         self.partition = partition
         self.model = VectorModel(module, device, dtype)
+        self.data = on_device(dataset, device)
+        self.loss, self.augmentation = loss, augmentation
+        self.batch_size, self.seed = batch_size, seed
+        structure = id(self.model) if kind is None else kind
+        self.kind = (structure, id(self.data), batch_size, loss, augmentation, dtype, device)
         self._initial = self.model.vector.clone()
-        self._loss, self._augmentation = loss, augmentation
-        self._epochs, self._batch_size, self._seed = epochs, batch_size, seed
+        self._epochs = epochs
         self._mean_steps = None
         if local_steps == "mean":
             mean_samples = partition.samples[partition.training].mean()
             self._mean_steps = epochs * int(np.ceil(mean_samples / batch_size))
-        self._x_train, self._y_train = dataset.x_train.to(device), dataset.y_train.to(device)
-        self._x_test, self._y_test = dataset.x_test.to(device), dataset.y_test.to(device)
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
@@ -85,18 +125,30 @@ class ClassificationTask:
         """K_i: the client's own number of batches, or everyone's mean if so configured."""
         if self._mean_steps is not None:
             return self._mean_steps
-        return self._epochs * int(batches_per_epoch(self.samples(client), self._batch_size))
+        return self._epochs * int(batches_per_epoch(self.samples(client), self.batch_size))
+
+    def most_steps(self) -> int:
+        """The largest K_i."""
+        if self._mean_steps is not None:
+            return self._mean_steps
+        most = int(self.partition.samples[self.partition.training].max())
+        return self._epochs * int(batches_per_epoch(most, self.batch_size))
+
+    @functools.cached_property
+    def indices(self) -> Tensor:
+        """The samples of all clients on the device, those of client 0 first."""
+        return torch.from_numpy(self.partition.indices).to(self._device)
 
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         """Forward and backward on one batch."""
         chosen = self._batches_of(client, round_number)[step]
-        x = self._normalise(self._x_train[chosen])
-        if self._augmentation is not none:
+        x = self._normalise(self.data.x_train[chosen])
+        if self.augmentation is not none:
             places = torch.arange(len(chosen), device=self._device)
-            keys = random.bits(self._seed, Purpose.AUGMENTATION, round_number, client, step, places)
-            x = self._augmentation(x, keys)
-        set_dropout_key(self.model.module, self._seed, round_number, client, step)
-        return self._pass(w, x, self._y_train[chosen])
+            keys = random.bits(self.seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            x = self.augmentation(x, keys)
+        set_dropout_key(self.model.module, self.seed, round_number, client, step)
+        return self._pass(w, x, self.data.y_train[chosen])
 
     def full_gradient(self, w: Tensor, client: int) -> Tensor:
         """The gradient over all samples of a client, without augmentation or dropout."""
@@ -104,13 +156,13 @@ class ClassificationTask:
         total = torch.zeros_like(w)
         with self._evaluating():
             for part in torch.split(chosen, _EVALUATION_BATCH):
-                x, y = self._normalise(self._x_train[part]), self._y_train[part]
+                x, y = self._normalise(self.data.x_train[part]), self.data.y_train[part]
                 total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
         return total
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
         """Loss and accuracy on the test set."""
-        loss, right = self._evaluate(w, self._x_test, self._y_test, heartbeat)
+        loss, right = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
         return Scores(loss, float(right.mean()))
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
@@ -120,7 +172,7 @@ class ClassificationTask:
             return None
         counts = self.partition.samples[held_out]
         chosen = torch.from_numpy(np.concatenate([self.partition.of(client) for client in held_out])).to(self._device)
-        _, right = self._evaluate(w, self._x_train[chosen], self._y_train[chosen], heartbeat)
+        _, right = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
         owner = np.repeat(np.arange(len(held_out)), counts)
         accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
         worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
@@ -130,17 +182,17 @@ class ClassificationTask:
         """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for."""
         if self._batches is None or self._batches[0] != (client, round_number):
             own, steps = self.samples(client), self.steps(client)
-            per_epoch = int(batches_per_epoch(own, self._batch_size))
+            per_epoch = int(batches_per_epoch(own, self.batch_size))
             epochs = -(-steps // per_epoch)
             table = batch_table(
-                self._seed,
+                self.seed,
                 round_number,
                 np.array([client]),
                 np.array([own]),
                 epochs=epochs,
-                batch_size=self._batch_size,
+                batch_size=self.batch_size,
             )
-            indices = self.partition.of(client)[table.reshape(-1, self._batch_size)[:steps]]
+            indices = self.partition.of(client)[table.reshape(-1, self.batch_size)[:steps]]
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
         return self._batches[1]
 
@@ -151,7 +203,7 @@ class ClassificationTask:
         self.model.load(w)
         self.model.gradient.zero_()
         scores = self.model.module(x)
-        loss = self._loss(scores, y)
+        loss = self.loss(scores, y)
         torch.autograd.backward(loss)
         accuracy = (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
         return LocalPass(self.model.gradient, loss.detach(), accuracy)
@@ -166,7 +218,7 @@ class ClassificationTask:
             ):
                 heartbeat()
                 scores = self.model.module(self._normalise(part_x))
-                loss += float(self._loss(scores, part_y)) * len(part_y)
+                loss += float(self.loss(scores, part_y)) * len(part_y)
                 right.append((scores.argmax(dim=1) == part_y).cpu().numpy())
         return loss / len(y), np.concatenate(right)
 
@@ -181,14 +233,14 @@ class ClassificationTask:
 
     def _try_out(self) -> None:
         """Finds out before any long work whether augmentation and loss fit the inputs and the model."""
-        x, y = self._normalise(self._x_train[:2]), self._y_train[:2]
+        x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
         try:
-            self._augmentation(x, torch.arange(len(x), device=self._device))
+            self.augmentation(x, torch.arange(len(x), device=self._device))
         except Exception as error:
             shape = tuple(x.shape[1:])
             raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
         try:
-            value = self._loss(self.model.module(x), y)
+            value = self.loss(self.model.module(x), y)
         except Exception as error:
             raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
         if not (isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad):

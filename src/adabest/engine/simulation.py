@@ -4,7 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -66,7 +66,7 @@ class Simulation:
         training: LocalTraining | None = None,
         attendance: Attendance | None = None,
         rules: Rules | None = None,
-        engine: type[Engine] = ReferenceEngine,
+        engine: Callable[[Heartbeat], Engine] = ReferenceEngine,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> None:
         """Sets a federation up before its first round.

@@ -16,15 +16,15 @@ def batches_per_epoch(samples: Any, batch_size: int) -> Any:
     return -(-samples // batch_size)
 
 
-def batch_table(seed: int, round_number: int, clients: Any, samples: Any, *, epochs: int, batch_size: int) -> Any:
+def batch_table(seed: Any, round_number: Any, clients: Any, samples: Any, *, epochs: int, batch_size: int) -> Any:
     """The batches of several clients in one round, as positions among each client's own samples.
 
     An epoch is a random permutation of the client's samples; its last batch is topped up with uniform draws from all of
     them, so every batch is full. A client's rows don't depend on which other clients are in the table.
 
     Args:
-        seed: The run's seed.
-        round_number: t.
+        seed: The run's seed, or one for each client, like ``clients``.
+        round_number: t, likewise.
         clients: ``[clients]`` int64, NumPy or torch.
         samples: n_i of those clients, likewise.
         epochs: How many epochs.
@@ -41,6 +41,7 @@ def batch_table(seed: int, round_number: int, clients: Any, samples: Any, *, epo
         where, arange = torch.where, lambda count: torch.arange(count, device=device)
     batches = int(batches_per_epoch(samples.max(), batch_size))
     client, own = clients[:, None, None], samples[:, None, None]
+    seed, round_number = (word if isinstance(word, int) else word[:, None, None] for word in (seed, round_number))
     epoch, place = arange(epochs)[:, None], arange(batches * batch_size)
     keys = random.bits(seed, Purpose.BATCH_ORDER, round_number, client, epoch, place)
     shuffled = random.order(where(place < own, keys, _LAST))

@@ -1,6 +1,7 @@
 """Making a user's module fit for federated simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class KeyedDropout(nn.Module):
         self.channel_dimensions = channel_dimensions
         self.name_draws(0, 0, 0, 0)
 
-    def name_draws(self, *key: int) -> None:
+    def name_draws(self, *key: Any) -> None:
         """Names the draws of the next forward pass. Each use of the layer within it draws anew."""
         self.key = key
         self._uses = 0
@@ -81,8 +82,8 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
     return module
 
 
-def set_dropout_key(module: nn.Module, *key: int) -> None:
-    """Names the dropout draws of the next forward pass: (seed, round, client, step)."""
+def set_dropout_key(module: nn.Module, *key: Any) -> None:
+    """Names the dropout draws of the next forward pass: (seed, round, client, step), numbers or tensors of one."""
     for layer in module.modules():
         if isinstance(layer, KeyedDropout):
             layer.name_draws(*key)

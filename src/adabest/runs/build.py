@@ -1,5 +1,6 @@
 """From a configuration to a federation that is ready for its first round."""
 
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -8,7 +9,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,16 @@ import torch
 from torch import nn
 
 from adabest.data import AUGMENTATIONS
-from adabest.engine import ClassificationTask, Engine, LocalTraining, ReferenceEngine, Rules, Simulation
+from adabest.engine import (
+    BatchedEngine,
+    ClassificationTask,
+    Engine,
+    LocalTraining,
+    Precision,
+    ReferenceEngine,
+    Rules,
+    Simulation,
+)
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
 from adabest.federation import Attendance, Partition, Scheme, cut
@@ -27,8 +37,8 @@ from adabest.runs.config import Components, Config
 # Windows has no such module.
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
-_ENGINES: dict[str, type[Engine]] = {"reference": ReferenceEngine}
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+_ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         seed=config.seed,
         device=device,
         dtype=PRECISIONS[config.precision],
+        kind=components.model if isinstance(components.model, str) else id(components.model),
     )
     simulation = Simulation(
         components.algorithm,
@@ -91,7 +102,7 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         training=training,
         attendance=attendance,
         rules=rules,
-        engine=_ENGINES[config.engine],
+        engine=make_engine(config),
         heartbeat=heartbeat,
     )
     identity = {
@@ -107,9 +118,24 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
     return Federation(simulation, task, partition, identity)
 
 
-def make_engine(config: Config, heartbeat: Heartbeat) -> Engine:
-    """What executes rounds; all runs that agree on how they are executed can share it."""
-    return _ENGINES[config.engine](heartbeat)
+def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
+    """What executes the rounds of a configuration, and of others that are advanced with it.
+
+    Raises:
+        InputError: If it can't compute in the numbers that are asked for.
+    """
+    precision = config.precision
+    if precision == "tf32" and not config.device.startswith("cuda"):
+        raise InputError("precision tf32: only GPUs have such numbers; use --precision float32, or --device cuda")
+    if config.engine == "reference":
+        if precision == "bf16":
+            raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
+        return ReferenceEngine
+    return functools.partial(
+        BatchedEngine,
+        precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
+        clients_in_parallel=config.clients_in_parallel,
+    )
 
 
 def count_parameters(config: Config, components: Components) -> int:

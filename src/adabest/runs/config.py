@@ -24,7 +24,13 @@ from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
 SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who watches: no part of what a run is
-_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device")  # nor is how it is executed
+_NO_MATTER = (
+    *SURROUNDINGS,
+    "checkpoint_every",
+    "threads",
+    "device",
+    "clients_in_parallel",
+)  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
@@ -80,9 +86,12 @@ class Config:
             most 5 % of the time.
         tensorboard: Write TensorBoard event files into the run's folder.
         loggers: Trackers that get every metrics row: wandb, mlflow, trackio, tensorboard, or module:Class.
-        engine: How rounds are executed.
+        engine: How rounds are executed: ``batched``, clients side by side, or ``reference``, one after another.
         device: Where: cpu, cuda or cuda:N.
-        precision: Number format of models and states.
+        precision: Number format of models and states, float32 or float64. With ``bf16``, activations and products of
+            local training are in bfloat16, all sums, models and states in float32; with ``tf32``, products are made by
+            a GPU's matrix units.
+        clients_in_parallel: At most so many clients train at a time; by default as many as fit into memory.
         threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
         hyperparameters: The algorithm's own settings, by name.
     """
@@ -122,9 +131,10 @@ class Config:
     checkpoint_every: int | None = None
     tensorboard: bool = False
     loggers: tuple[str, ...] = ()
-    engine: Literal["reference"] = "reference"
+    engine: Literal["batched", "reference"] = "reference"
     device: str = "cpu"
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    clients_in_parallel: int | None = None
     threads: int | None = None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -404,7 +414,7 @@ def _refuse_placeholder(key: str, name: str) -> str:
 
 def _check_ranges(config: Config) -> None:
     least = {"rounds": 1, "evaluate_every": 1, "epochs": 1, "batch_size": 1, "checkpoint_every": 0, "threads": 1}
-    least["stop_after"] = 1
+    least |= {"stop_after": 1, "clients_in_parallel": 1}
     for name, low in least.items():
         value = getattr(config, name)
         if value is not None and value < low:

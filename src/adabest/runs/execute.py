@@ -121,7 +121,7 @@ def _run_group(
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
     with surroundings.entered(), board:
         company = Company(requests.heartbeat, board, CheckpointTime())
-        engine = make_engine(runs[0].config, requests.heartbeat)
+        engine = make_engine(runs[0].config)(requests.heartbeat)
         places = [_one_after_another(waiting, company) for _ in range(lanes)]
         advance_together(places, engine)
 

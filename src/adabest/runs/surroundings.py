@@ -19,12 +19,14 @@ class Surroundings(NamedTuple):
         engine: The engine's name.
         device: Where it works.
         precision: In which number format.
+        clients_in_parallel: How many clients train at a time at most.
         threads: On how many CPU threads.
     """
 
     engine: str
     device: str
     precision: str
+    clients_in_parallel: int | None
     threads: int
 
     @classmethod
@@ -34,7 +36,7 @@ class Surroundings(NamedTuple):
         if threads is None:
             small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
             threads = 1 if small else torch.get_num_threads()
-        return cls(config.engine, config.device, config.precision, threads)
+        return cls(config.engine, config.device, config.precision, config.clients_in_parallel, threads)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -1,0 +1,149 @@
+"""The batched engine: all clients of a cohort, and of all runs that are advanced together, as one tensor program."""
+
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from adabest.algorithms.base import ClientContext, Correction, Work
+from adabest.engine.bench import Bench, Group, Precision, Trained
+from adabest.engine.classification import ClassificationTask
+from adabest.engine.exchange import Answer, Exchange, Outcome
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.tables import Member
+from adabest.engine.task import Heartbeat
+from adabest.errors import Diverged, InputError
+
+
+class BatchedEngine:
+    """Trains clients side by side.
+
+    What isn't local training of a classifier (full gradients, tasks of other kinds) goes through the reference engine.
+    """
+
+    def __init__(
+        self, heartbeat: Heartbeat, *, precision: Precision | None = None, clients_in_parallel: int | None = None
+    ) -> None:
+        """Is ready for any run.
+
+        Args:
+            heartbeat: Called between local steps; may raise.
+            precision: In what numbers clients train; by default those of the model.
+            clients_in_parallel: At most so many clients train at a time; by default as many as fit.
+        """
+        if clients_in_parallel is not None and clients_in_parallel < 1:
+            raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
+        self._heartbeat = heartbeat
+        self._precision = precision or Precision()
+        self._most = clients_in_parallel
+        self._reference = ReferenceEngine(heartbeat)
+        self._benches: dict[Hashable, Bench] = {}
+
+    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
+        """What several runs ask for: those whose models and batches have the same shapes at once."""
+        answers: dict[int, Answer] = {}
+        alike: dict[Hashable, list[int]] = {}
+        for number, request in enumerate(requests):
+            if request.work is Work.TRAIN and isinstance(request.task, ClassificationTask):
+                alike.setdefault(request.task.kind, []).append(number)
+            else:
+                answers[number] = self._reference.exchange([request])[0]
+        for kind, numbers in alike.items():
+            answers |= self._train(kind, {number: requests[number] for number in numbers})
+        return [answers[number] for number in range(len(requests))]
+
+    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
+        """Local training for several runs, all their clients in as few chunks as fit."""
+        if kind not in self._benches:
+            task = next(iter(requests.values())).task
+            assert isinstance(task, ClassificationTask)
+            self._benches[kind] = Bench(task, self._precision, self._most)
+        bench = self._benches[kind]
+        answers: dict[int, Answer] = {number: [] for number in requests}
+        everyone = [(number, client) for number, request in requests.items() for client in request.clients]
+        while everyone:
+            chunk = everyone[: bench.capacity(len(everyone))]
+            by_run = itertools.groupby(chunk, key=lambda pair: pair[0])
+            pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
+            try:
+                trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
+            except torch.OutOfMemoryError:
+                bench.take_fewer_than(len(chunk))
+                continue
+            everyone = everyone[len(chunk) :]
+            for (number, piece), of_piece in zip(pieces.items(), trained, strict=True):
+                so_far, more = answers[number], piece.finish(of_piece)
+                if isinstance(so_far, list):
+                    answers[number] = so_far + more if isinstance(more, list) else more
+        return answers
+
+
+class _Piece(NamedTuple):
+    """Clients of one run that train at the same time."""
+
+    request: Exchange
+    clients: list[int]
+    states: Any
+    context: ClientContext
+    correction: Correction
+
+    @classmethod
+    def of(cls, request: Exchange, clients: list[int]) -> "_Piece":
+        """Stacks the clients' states and has them start."""
+        states = _stacked([request.clients[client] for client in clients])
+        context = _context(request, clients)
+        return cls(request, clients, states, context, request.algorithm.client_start(states, request.message, context))
+
+    def group(self) -> Group:
+        """What the bench needs to know."""
+        task, server = self.request.task, self.request.context
+        assert isinstance(task, ClassificationTask)
+        members = [Member(task, client, server.round) for client in self.clients]
+        return Group(members, self.correction, server.eta, self.request.training)
+
+    def finish(self, trained: Trained) -> Answer:
+        """What the clients keep and reply."""
+        for place, client in enumerate(self.clients):
+            if trained.bad_steps[place] >= 0:
+                return Diverged(
+                    f"the training loss of client {client} at local step {trained.bad_steps[place]} is "
+                    f"{trained.bad_losses[place]}"
+                )
+        states, replies = self.request.algorithm.client_finish(
+            self.states, self.request.message, trained.models, self.context
+        )
+        return [
+            Outcome(
+                client,
+                _row(states, place),
+                _row(replies, place),
+                trained.models[place],
+                self.request.task.steps(client),
+                trained.losses[place],
+                trained.accuracies[place],
+            )
+            for place, client in enumerate(self.clients)
+        ]
+
+
+def _context(request: Exchange, clients: Sequence[int]) -> ClientContext:
+    """What clients know in a round, all at once: counts are ``[clients, 1]``."""
+    server, like = request.context, request.message.cloud
+    return ClientContext(
+        round=server.round,
+        phase=server.phase,
+        eta=server.eta,
+        base_eta=server.base_eta,
+        steps=like.new_tensor([[request.task.steps(client)] for client in clients]),
+        samples=like.new_tensor([[request.task.samples(client)] for client in clients]),
+    )
+
+
+def _stacked(states: Sequence[Any]) -> Any:
+    return type(states[0])(*map(torch.stack, zip(*states, strict=True)))
+
+
+def _row(stacked: Any, place: int) -> Any:
+    """One client's part; what has no dimension for the clients is the same for all of them."""
+    return type(stacked)(*(field[place] if field.ndim > 1 else field for field in stacked))

@@ -1,0 +1,111 @@
+"""What the operators read and write beside activations."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Which clients are still training.
+
+    Attributes:
+        step: The current local step, from 0, int32 ``[1]``.
+        steps: K_i, int32 ``[clients]``. A client that has made all its steps is left alone.
+    """
+
+    step: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Where the corrected gradients of all clients are put together: d = s ∇L + o + ρ w.
+
+    Attributes:
+        d: The result, ``[clients, packed parameters]``.
+        w: The parameters.
+        offset: o; None if no client has one.
+        scale: s, ``[clients]``.
+        rho: ρ, ``[clients]``.
+        squares: Partial sums of d², ``[clients, slots]``: each slot belongs to one program of one kernel, so nothing
+            needs atomic additions and the sum is always the same.
+    """
+
+    d: Tensor
+    w: Tensor
+    offset: Tensor | None
+    scale: Tensor
+    rho: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True)
+class Region:
+    """A parameter's place in the packed vector.
+
+    Attributes:
+        start: Its first element.
+        size: How many elements it has, padding included.
+        slot: The first of its slots in ``Direction.squares``.
+    """
+
+    start: int
+    size: int
+    slot: int
+
+    def of(self, packed: Tensor) -> Tensor:
+        """The parameter of all clients, ``[clients, size]``, as a view."""
+        return packed[:, self.start : self.start + self.size]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The data set on the device, and which of it each client uses when.
+
+    Attributes:
+        inputs: All training inputs, ``[samples, *shape]``.
+        labels: Their labels, ``[samples]``.
+        mean: What is subtracted, one value a channel.
+        deviation: What it is divided by, likewise.
+        chosen: The samples of each step, int32 ``[steps, clients, batch]``.
+        moves: How each image is mirrored and shifted, int32 of the same shape: 128 if mirrored, plus 9 (rows + 4) +
+            columns + 4; None if nothing is.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    mean: Tensor
+    deviation: Tensor
+    chosen: Tensor
+    moves: Tensor | None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the update needs to know of each client, all ``[clients]``.
+
+    Attributes:
+        eta: η_t.
+        clip: The largest norm of d; infinite for none.
+        decay: λ + ρ′.
+    """
+
+    eta: Tensor
+    clip: Tensor
+    decay: Tensor
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Into how many partial sums the gradients of a convolution are cut, so that many programs can work on them.
+
+    Attributes:
+        spread: Of the bias, by ``spread``.
+        weight: Of the weight, by ``weight_gradient``.
+        pools: Of weight and bias, by ``weight_gradient_of_pools``.
+    """
+
+    spread: int
+    weight: int
+    pools: int
