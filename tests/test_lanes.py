@@ -22,7 +22,7 @@ from adabest.engine import Snapshot
 from adabest.engine.exchange import Answer, Exchange
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import InputError, Interrupted
-from adabest.runs import Planned, build, pace, resolve, run_lanes
+from adabest.runs import Planned, build, lane, pace, resolve, run_lanes
 from adabest.runs.checkpoint import save_checkpoint
 from adabest.runs.folder import RunFolder
 from adabest.runs.pace import CheckpointTime
@@ -167,6 +167,18 @@ class TestSurroundings:
         single, double = {torch.float32}, {torch.float64}
         assert seen == [(2, 1, double), (2, 1, single), (1, 2, single)]
         assert torch.get_num_threads() == before
+
+    def test_a_request_between_two_groups_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        finish = lane._finish
+
+        def interrupted(*given: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            finish(*given)
+
+        monkeypatch.setattr(lane, "_finish", interrupted)
+        with pytest.raises(Interrupted):
+            together(tmp_path / "lanes", [{}, {"precision": "float64"}], rounds=1)
+        assert not (tmp_path / "lanes" / "1").exists()
 
     def test_each_run_knows_its_threads(self, tmp_path: Path) -> None:
         together(tmp_path / "lanes", [{"threads": 2}, {}], rounds=1)
@@ -324,10 +336,10 @@ class TestPace:
     def test_all_lanes_together_take_a_twentieth(self) -> None:
         shared = CheckpointTime()
         costs = {1: 1.0, 2: 2.0, 3: 3.0}
-        for lane, cost in costs.items():
-            shared.set(lane, cost)
+        for number, cost in costs.items():
+            shared.set(number, cost)
         # A period of 120 s holds 6 s of checkpoints, its own among them.
-        assert {lane: shared.wait(lane) + cost for lane, cost in costs.items()} == pytest.approx(
+        assert {number: shared.wait(number) + cost for number, cost in costs.items()} == pytest.approx(
             dict.fromkeys(costs, 120)
         )
         shared.leave(3)
@@ -335,8 +347,8 @@ class TestPace:
 
     def test_what_is_not_known_yet_is_taken_to_be_as_elsewhere(self) -> None:
         shared = CheckpointTime()
-        for lane in range(10):
-            shared.set(lane, None)
+        for number in range(10):
+            shared.set(number, None)
         shared.set(0, 1.0)
         assert shared.wait(0) == pytest.approx(199.0)
         assert shared.wait(5) == pytest.approx(200.0)

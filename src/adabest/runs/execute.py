@@ -107,7 +107,9 @@ def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bo
     """
     with StopRequests() as requests:
         asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
-        for surroundings in dict.fromkeys(surroundings for surroundings, _ in asked):
+        for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
+            if number > 0:
+                requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
             group = [run for its_own, run in asked if its_own == surroundings]
             _run_group(group, surroundings, requests, at_a_time or len(group), show=show)
 
@@ -132,7 +134,7 @@ def _one_after_another(waiting: deque[Planned], company: Company) -> Lane[None]:
         if not waiting:
             return
         if number > 0:
-            company.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
+            company.heartbeat()  # likewise
         yield from lane(waiting.popleft(), company)
 
 
