@@ -13,10 +13,9 @@ SEEDS = (0, 1, 2)
 ALGORITHMS = ["fedavg", "fedprox", "scaffold", "feddyn", "adabest,beta=0.6", "adabest,beta=0.8", "adabest,beta=0.9"]
 DEMO = Path(__file__).with_name("demo.toml")
 
-comparisons = [adabest.compare(DEMO, algorithms=ALGORITHMS, seed=seed, out=f"runs/demo-seeds/{seed}") for seed in SEEDS]
+comparison = adabest.compare(DEMO, algorithms=ALGORITHMS, seeds=SEEDS, out="runs/demo-seeds")
 rows = []
-for label in ALGORITHMS:
-    runs = [comparison.runs[label] for comparison in comparisons]
+for label, runs in comparison.entries.items():
     validation = mean(100 * run.final["validation_accuracy"] for run in runs)
     test = ", ".join(f"{100 * run.final['scored_accuracy']:.1f}" for run in runs)
     rounds = ", ".join(str(rounds_to(run, 0.95)) for run in runs)

@@ -22,7 +22,19 @@ from adabest import Config
 from adabest.algorithms import ALGORITHMS
 from adabest.runs.config import algorithm_options
 
-COMMANDS = ("run", "compare", "resume", "list", "show", "export", "datasets", "partition", "costs", "illustrate")
+COMMANDS = (
+    "run",
+    "compare",
+    "sweep",
+    "resume",
+    "list",
+    "show",
+    "export",
+    "datasets",
+    "partition",
+    "costs",
+    "illustrate",
+)
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 MY_ALGORITHM = '''

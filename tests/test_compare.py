@@ -16,10 +16,11 @@ import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
 from adabest.federation import Roster
 from adabest.report import comparison_figure
-from adabest.runs import execute
+from adabest.runs import lane
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
 THREE = ("fedavg", "feddyn", "adabest")
+FIRST = 72 + 4  # heartbeats of the first run, and of a look at each of three folders before it
 
 
 def compare(out: Path, *, algorithms: Any = THREE, overwrite: bool = False, **changes: Any) -> adabest.Comparison:
@@ -133,6 +134,9 @@ class TestMistakes:
             ({"target": -0.5}, "target = -0.5: an accuracy is above 0"),
             ({"target": 0.0}, "target = 0.0: an accuracy is above 0"),
             ({"target": "high"}, "target = 'high': an accuracy is above 0"),
+            ({"lanes": 0}, "lanes = 0: at least 1 run is trained at a time"),
+            ({"lanes": 1.5}, "lanes = 1.5: at least 1 run"),
+            ({"lanes": True}, "lanes = True: at least 1 run"),
         ],
     )
     def test_they_are_found_before_anything_is_begun(self, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -228,8 +232,9 @@ class TestReport:
 class TestInterruption:
     def test_it_is_resumed_with_one_command(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         place = tmp_path / "all"
-        with ends_after(72 + 30):  # the first run has 72 heartbeats
-            assert command("compare", *arguments(**tiny(), out=place), "--algorithms", *THREE) == 130
+        with ends_after(FIRST + 30):
+            given = [*arguments(**tiny(), out=place, lanes=1), "--algorithms", *THREE]
+            assert command("compare", *given) == 130
         err = capsys.readouterr().err
         assert err.splitlines()[-1] == f"adabest: interrupted; resume with: adabest resume {place}"
         assert [adabest.load(place / name).status for name in THREE[:2]] == ["finished", "interrupted"]
@@ -252,8 +257,8 @@ class TestInterruption:
         assert done.runs["adabest"].config.hyperparameters["beta"] == 0.7
 
     def test_comparing_again_resumes_too(self, tmp_path: Path) -> None:
-        with ends_after(72 + 30), pytest.raises(Interrupted):
-            compare(tmp_path / "all")
+        with ends_after(FIRST + 30), pytest.raises(Interrupted):
+            compare(tmp_path / "all", lanes=1)
         before = times(tmp_path / "all" / THREE[0])
         done = compare(tmp_path / "all", algorithms=[*THREE, "scaffold"])
         assert times(tmp_path / "all" / THREE[0]) == before
@@ -261,8 +266,8 @@ class TestInterruption:
 
     def test_objects_are_resumed_from_python(self, tmp_path: Path) -> None:
         objects: dict[str, Any] = {"algorithms": [FedAvg(), Bomb(fuse=9)], "dataset": stripes()}
-        with ends_after(72 + 30), pytest.raises(Interrupted):
-            compare(tmp_path / "all", **objects)
+        with ends_after(FIRST + 30), pytest.raises(Interrupted):
+            compare(tmp_path / "all", **objects, lanes=1)
         done = compare(tmp_path / "all", **objects)
         assert "resumes after round 2" in log(tmp_path / "all" / "bomb,fuse=9")
         straight = compare(tmp_path / "straight", **objects)
@@ -276,15 +281,15 @@ class TestInterruption:
 
     def test_a_request_between_two_runs_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Someone who presses Ctrl-C while a run's models are written doesn't want the next run to begin."""
-        finish = execute._finish
+        finish = lane._finish
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGINT)
             finish(*given)
 
-        monkeypatch.setattr(execute, "_finish", interrupted)
+        monkeypatch.setattr(lane, "_finish", interrupted)
         with pytest.raises((Interrupted, KeyboardInterrupt)):
-            compare(tmp_path / "all")
+            compare(tmp_path / "all", lanes=1)
         assert not (tmp_path / "all" / THREE[1]).exists()
 
 

@@ -95,6 +95,50 @@ def test_killed_with_hardly_any_memory_for_clients(tmp_path: Path) -> None:
     assert results(folder) == results(straight.folder)
 
 
+LANES = ["--algorithms", "fedavg", "adabest", "--seeds", 0, 1]
+LABELS = [f"{name},seed={seed}" for name in ("fedavg", "adabest") for seed in (0, 1)]
+
+
+def test_lanes_killed_and_resumed(tmp_path: Path) -> None:
+    """Once all together, once one alone and the others in smaller company."""
+    settings = {**SLOW, "rounds": 40}
+    straight = adabest.compare(algorithms=["fedavg", "adabest"], seeds=[0, 1], out=tmp_path / "straight", **settings)
+    folder = tmp_path / "killed"
+    folders = [folder / label for label in LABELS]
+    for line, goal in ((["compare", *arguments(**settings, out=folder), *LANES], 30), (["resume", folder], 100)):
+        with process(*line) as child:
+            wait_for_rounds(child, goal, *folders)
+            child.kill()
+            child.wait()
+            assert child.returncode != 0, "it was too quick to be killed"
+        left = [adabest.load(place) for place in folders]
+        assert {one.status for one in left} == {"killed"}
+        assert min(one.round for one in left) >= max(one.round for one in left) - 3 > 0
+    resume(folders[1])
+    assert command("resume", folder) == 0
+    for label in LABELS:
+        assert results(folder / label) == results(straight.folder / label)
+    assert (folder / "table.csv").read_bytes() == (straight.folder / "table.csv").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows can't send these signals to another process")
+def test_lanes_asked_to_stop(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    given = arguments(**{**SLOW, "rounds": 5000, "checkpoint_every": 0}, out=folder)
+    with process("compare", *given, *LANES) as child:
+        wait_for_rounds(child, 20, *[folder / label for label in LABELS])
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert err.count("resume with") == 1  # one word for all
+    assert err.splitlines()[-1] == f"adabest: interrupted; resume with: adabest resume {folder}"
+    for label in LABELS:
+        stopped = adabest.load(folder / label)
+        assert (stopped.status, stopped.round) == ("interrupted", rounds_done(folder / label))
+        assert checkpoints(folder / label)[-1] == f"round-{stopped.round:07d}.safetensors"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows can't send these signals to another process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_asked_to_stop(number: signal.Signals, tmp_path: Path) -> None:
@@ -192,8 +236,11 @@ def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_comparison_killed_many_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lanes", [1, 4, None])
+def test_a_comparison_killed_many_times(lanes: int | None, tmp_path: Path) -> None:
     settings = {**SLOW, "rounds": 30}
+    if lanes is not None:
+        settings["lanes"] = lanes
     straight = adabest.compare(out=tmp_path / "straight", show=False, algorithms=list(ALGORITHMS.builtin), **settings)
     folder, moments = tmp_path / "killed", random.Random(0)
     folders = [folder / name for name in ALGORITHMS.builtin]

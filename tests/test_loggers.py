@@ -321,7 +321,8 @@ class TestComparisons:
     def test_each_run_is_told_of_with_its_group(self, tmp_path: Path) -> None:
         done = self.compare(tmp_path / "all", **MINE)
         assert [(told.name, told.group) for told in heard("begin")] == [("fedavg", "all"), ("adabest", "all")]
-        assert heard("log") == [*done.runs["fedavg"].metrics, *done.runs["adabest"].metrics]
+        in_turn = zip(done.runs["fedavg"].metrics, done.runs["adabest"].metrics, strict=True)
+        assert heard("log") == [row for rows in in_turn for row in rows]
         assert len({told.id for told in heard("begin")}) == 2
 
     def test_a_run_that_is_resumed_alone_stays_in_its_group(self, tmp_path: Path) -> None:

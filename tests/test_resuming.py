@@ -33,7 +33,7 @@ from adabest.algorithms import ALGORITHMS, FedAvg
 from adabest.engine import Simulation, Snapshot
 from adabest.errors import InputError, Interrupted
 from adabest.federation import PARTITIONERS
-from adabest.runs import execute
+from adabest.runs import lane, pace
 from adabest.runs.folder import RunFolder
 
 
@@ -302,7 +302,7 @@ class TestCheckpoints:
 
     def test_a_kill_at_the_very_end_leaves_none(self, tmp_path: Path) -> None:
         """Finished but not tidied up: the client states must go when someone comes back."""
-        with dies_at(execute, "_drop_checkpoints", 0), pytest.raises(Killed):
+        with dies_at(lane, "drop_checkpoints", 0), pytest.raises(Killed):
             run(tmp_path / "run", checkpoint_every=1)
         assert resume(tmp_path / "run").status == "finished"
         assert checkpoints(tmp_path / "run") == []
@@ -314,12 +314,12 @@ class TestPace:
     def saved(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cost: float, **changes: Any) -> list[int]:
         """The rounds after which a checkpoint is written, if a round takes 5 s and a checkpoint ``cost``."""
         now, rounds = 0.0, []
-        step = Simulation.step
+        whole_round = Simulation.round
 
-        def slow_step(self: Simulation, **options: Any) -> Any:
+        def slow_round(self: Simulation, **options: Any) -> Any:
             nonlocal now
             now += 5.0
-            return step(self, **options)
+            return whole_round(self, **options)
 
         def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
             nonlocal now
@@ -327,9 +327,9 @@ class TestPace:
             rounds.append(int(snapshot.numbers["round"]))
 
         with monkeypatch.context() as patch:
-            patch.setattr(Simulation, "step", slow_step)
-            patch.setattr(execute, "save_checkpoint", slow_save)
-            patch.setattr(execute, "time", types.SimpleNamespace(monotonic=lambda: now))
+            patch.setattr(Simulation, "round", slow_round)
+            patch.setattr(pace, "save_checkpoint", slow_save)
+            patch.setattr(pace, "time", types.SimpleNamespace(monotonic=lambda: now))
             run(folder, **{"rounds": 21, "clients": 2, "validation_clients": 0, "model": "logistic", **changes})
         return rounds
 

@@ -351,11 +351,23 @@ class TestTrackio:
         assert "Created new run: all rows-" in err
 
     @pytest.mark.parametrize("error", [Killed, Interrupted])
-    def test_after_a_break_every_step_is_there_once(self, error: type[BaseException], tmp_path: Path) -> None:
+    def test_after_a_break_every_step_is_there_once(
+        self, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         place = tmp_path / f"broken off, {error.__name__}"
-        break_off(place, 60, error, loggers=["trackio"], evaluate_every=1, checkpoint_every=2)
+        finishing: list[Callable[[], None]] = []
+        init = self.trackio.init
+
+        def remembered(**options: Any) -> Any:
+            begun = init(**options)
+            finishing.append(begun.finish)
+            return begun
+
+        with monkeypatch.context() as patch:
+            patch.setattr(self.trackio, "init", remembered)
+            break_off(place, 60, error, loggers=["trackio"], evaluate_every=1, checkpoint_every=2)
         if error is Killed:
-            self.trackio.finish()  # what waits when a process dies may be lost: here it is not
+            finishing[0]()  # what waits when a process dies may be lost: here it is not
         assert [step for step, _ in self.read(self.find(place.name))["cloud_norm"]] == [1, 2, 3]
         done = resume(place)
         assert self.read(self.find(place.name)) == points(done)
@@ -378,6 +390,13 @@ class TestTrackio:
         chosen = ["--algorithms", "fedavg", "adabest", "--loggers", "trackio,project=grouped"]
         assert command("compare", *given, *chosen) == 0
         assert [self.find(name, "grouped").config["_Group"] for name in ("fedavg", "adabest")] == ["all", "all"]
+
+    def test_lanes_do_not_end_each_other(self, tmp_path: Path) -> None:
+        """Trackio by itself ends a run when another begins."""
+        chosen: dict[str, Any] = {"algorithms": ["fedavg", "adabest"], "loggers": ["trackio,project=lanes"]}
+        done = adabest.compare(out=tmp_path / "all", show=False, **chosen, **tiny(evaluate_every=1))
+        for label, one in done.runs.items():
+            assert self.read(self.find(label, "lanes")) == points(one)
 
 
 def test_only_numbers_are_sent() -> None:

@@ -30,7 +30,8 @@ from adabest.algorithms.base import (
 )
 from adabest.engine.local import LocalTraining, local_step
 from adabest.errors import InputError
-from adabest.runs import build_federation, execute
+from adabest.runs import build_federation
+from adabest.runs import lane as runs_lane
 from adabest.runs.folder import RunFolder, write_text
 
 
@@ -96,11 +97,11 @@ class TestFolders:
         build = build_federation
 
         def slow_build(*given: Any) -> Any:
-            monkeypatch.setattr(execute, "build_federation", build)
+            monkeypatch.setattr(runs_lane, "build_federation", build)
             run(tmp_path / "run", rounds=1)
             return build(*given)
 
-        monkeypatch.setattr(execute, "build_federation", slow_build)
+        monkeypatch.setattr(runs_lane, "build_federation", slow_build)
         with pytest.raises(InputError, match="holds a finished run"):
             run(tmp_path / "run", rounds=2)
         assert adabest.load(tmp_path / "run").round == 1

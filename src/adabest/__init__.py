@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run
+from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run, sweep
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -37,4 +37,5 @@ __all__ = [
     "load",
     "resume",
     "run",
+    "sweep",
 ]

@@ -26,8 +26,13 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             "Run several algorithms on the same clients, then write a table and a figure. What is there is resumed.",
             parser.compare_fields(given if chosen == "compare" else []),
         ),
+        "sweep": parser.command(
+            _sweep,
+            "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
+            parser.sweep_fields(given if chosen == "sweep" else []),
+        ),
         "resume": parser.command(
-            _resume, "Continue a run, or a comparison, from its last checkpoint.", parser.resume_fields()
+            _resume, "Continue a run, a comparison or a sweep from its last checkpoint.", parser.resume_fields()
         ),
         "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
@@ -77,6 +82,12 @@ def _tell_run(run: runs.Run) -> int:
 
 def _compare(arguments: Any) -> int:
     return _tell_comparison(api.compare(**parser.given(arguments)))
+
+
+def _sweep(arguments: Any) -> int:
+    settings = parser.given(arguments)
+    settings["algorithm"], _ = split_specification(settings["algorithm"])  # as for a run
+    return _tell_comparison(api.sweep(**settings))
 
 
 def _tell_comparison(comparison: api.Comparison) -> int:

@@ -16,7 +16,7 @@ import tyro
 from adabest import api
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
-from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms
+from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms, read_vary, write_vary
 from adabest.registry import Option, check_options, options_of, split_specification
 from adabest.runs import MODELS
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
@@ -36,6 +36,18 @@ _PARTITION_OPTIONS = (
     "partition_seed",
 )
 
+# What several runs take beside the settings of each.
+_SEVERAL = {
+    "seeds": Option(tuple[int, ...], ()),
+    "target": Option(float | None, None),
+    "lanes": Option(int | None, None),
+}
+_SEVERAL_HELP = {
+    "seeds": "Seeds to run each with, in place of --seed, as in 0 1 2; the table has means and standard deviations.",
+    "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
+    "lanes": "How many runs are trained together at most; 1 for one after another. By default all.",
+}
+
 _NAMES = {"algorithms": tuple[str, ...], "out": str}
 
 Field = tuple[str, Any, Any]
@@ -43,14 +55,34 @@ Field = tuple[str, Any, Any]
 
 def run_fields(given: Sequence[str]) -> list[Field]:
     """A run's settings, its algorithm's own among them, and where it goes."""
+    return _fields_with_algorithm(given, _from_file(given), {}, {})
+
+
+def sweep_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, what is varied of them, and where the runs go."""
     from_file = _from_file(given)
+    if "vary" in from_file:
+        from_file["vary"] = write_vary(read_vary(from_file["vary"]))
+    special = {"vary": Option(tuple[str, ...], ()), **_SEVERAL}
+    help_texts = {
+        "vary": "Settings and the values to try, as in beta=0.8,0.9 mu=0.02,0.05; every combination is run. "
+        "Semicolons separate values that have commas.",
+        **_SEVERAL_HELP,
+    }
+    return _fields_with_algorithm(given, from_file, special, help_texts)
+
+
+def _fields_with_algorithm(
+    given: Sequence[str], from_file: Mapping[str, Any], special: Mapping[str, Option], special_help: Mapping[str, str]
+) -> list[Field]:
     specification = _value_of("--algorithm", given)
     merged = merge(from_file, {} if specification is None else {"algorithm": specification})
     name = str(merged.get("algorithm", Config.algorithm))
     own = algorithm_options(name)
-    defaults = _check_file(merged, {**CONFIG_OPTIONS, **own, **_DESTINATION})
-    help_texts = _help_texts(Config) | _help_texts(ALGORITHMS.find(name))
-    return [_config_field(), *fields({**CONFIG_OPTIONS, **own}, help_texts, defaults), *_destination_fields(defaults)]
+    defaults = _check_file(merged, {**CONFIG_OPTIONS, **own, **special, **_DESTINATION})
+    help_texts = _help_texts(Config) | _help_texts(ALGORITHMS.find(name)) | dict(special_help)
+    options = {**special, **CONFIG_OPTIONS, **own}
+    return [_config_field(), *fields(options, help_texts, defaults), *_destination_fields(defaults)]
 
 
 def compare_fields(given: Sequence[str]) -> list[Field]:
@@ -70,15 +102,12 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
             own[key] = option if switch else Option(option.type | None, None)
         help_texts = _help_texts(ALGORITHMS.find(name)) | help_texts
     shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
-    special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), "target": Option(float | None, None)}
+    special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), **_SEVERAL}
     help_texts |= {
         key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
         for key, names in owners.items()
     }
-    help_texts |= {
-        "algorithms": "What to compare: names with options, as in adabest,beta=0.9.",
-        "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
-    }
+    help_texts |= {"algorithms": "What to compare: names with options, as in adabest,beta=0.9.", **_SEVERAL_HELP}
     defaults = _check_file(from_file, {**shared, **own, **special, **_DESTINATION})
     return [
         _config_field(),

@@ -55,12 +55,20 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
 
 
 def _told_to_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseException:
-    """Raises an error in every lane that hasn't ended; returns what the first of them made of it, or the error."""
-    made_of_it = []
+    """Raises an error in every lane that hasn't ended, and returns what is to be raised in the end.
+
+    That is what the first of them made of it, unless one failed in another way, which someone ought to know.
+    """
+    made_of_it: list[BaseException] = []
     for lane in lanes:
         try:
             lane.throw(error)
-        except BaseException as raised:
+        except Exception as raised:
             if raised is not error:
                 made_of_it.append(raised)
-    return made_of_it[0] if made_of_it else error
+        except BaseException as raised:  # a second Ctrl-C: the lanes that are left needn't save anything either
+            error = raised
+    if not isinstance(error, Exception):
+        return error
+    unforeseen = [raised for raised in made_of_it if type(raised) is not type(error)]
+    return [*unforeseen, *made_of_it, error][0]

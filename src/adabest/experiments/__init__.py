@@ -3,6 +3,7 @@
 from adabest.experiments.compare import (
     DEFAULT_ALGORITHMS,
     Comparison,
+    Plan,
     check_algorithms,
     compare,
     make_room,
@@ -14,6 +15,7 @@ from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
+from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 
 __all__ = [
     "DEFAULT_ALGORITHMS",
@@ -25,6 +27,7 @@ __all__ = [
     "Leg",
     "Move",
     "Number",
+    "Plan",
     "Precision",
     "Sizes",
     "check_algorithms",
@@ -34,7 +37,10 @@ __all__ = [
     "illustrate",
     "make_room",
     "plan",
+    "plan_sweep",
     "plane",
+    "read_vary",
     "recall",
     "remember",
+    "write_vary",
 ]

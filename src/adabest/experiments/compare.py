@@ -1,4 +1,4 @@
-"""Several algorithms on the same clients: the runs of a comparison, each in a folder of its own."""
+"""Several algorithms on the same clients, with one seed or several: runs trained together, each in its own folder."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from adabest.algorithms import Algorithm
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs import Config, Run, check_unchanged, discard, load, read_toml, resolve, resume, start, to_toml
+from adabest.runs import Config, Planned, Run, check_unchanged, discard, load, read_toml, resolve, run_lanes, to_toml
 from adabest.runs.config import (
     CONFIG_OPTIONS,
     SURROUNDINGS,
@@ -19,7 +19,7 @@ from adabest.runs.config import (
     is_plain,
     refuse_unknown,
 )
-from adabest.runs.folder import RunFolder, write_text
+from adabest.runs.folder import ENDED, RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
 COMPARISON = "comparison.toml"
@@ -28,29 +28,41 @@ DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs that differ in their algorithm alone.
+    """Runs that were made to be compared.
 
     Attributes:
         folder: Where they lie, each in a folder below.
         runs: The runs by label.
+        entries: What is compared, by label: a run each, or one for every seed.
     """
 
     folder: Path
     runs: dict[str, Run]
+    entries: dict[str, list[Run]]
 
 
-Plan = dict[str, tuple[Config, Components]]
+@dataclass(frozen=True)
+class Plan:
+    """The runs that a comparison is made of.
+
+    Attributes:
+        runs: Configuration and components of each run, by its label, which is also its folder's name.
+        entries: The labels of the runs of each entry: one, or one for every seed.
+    """
+
+    runs: dict[str, tuple[Config, Components]]
+    entries: dict[str, list[str]]
 
 
-def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> Plan:
+def plan(
+    algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any], seeds: Sequence[int] | None = None
+) -> Plan:
     """Works out the runs of a comparison, and so finds out about bad settings before anything is begun.
 
     Args:
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
         settings: The settings of all runs. A hyper-parameter goes to every algorithm that has it.
-
-    Returns:
-        Configuration and components of each run, by its label.
+        seeds: The seeds of each algorithm's runs. By default there is one, that of the settings.
 
     Raises:
         InputError: If anything can't be used.
@@ -61,8 +73,7 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
     own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
     known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
     refuse_unknown(settings, known)
-    planned: Plan = {}
-    loaded = None  # one data set for all runs, read once
+    points = {}
     for (label, algorithm), names in zip(labelled(algorithms).items(), own, strict=True):
         its_own = split_specification(algorithm)[1] if isinstance(algorithm, str) else {}
         mine = {
@@ -70,9 +81,32 @@ def plan(algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> 
             for name, value in settings.items()
             if name in CONFIG_OPTIONS or (name in names and name not in its_own)
         }
-        planned[label] = resolve({**mine, "algorithm": algorithm}, loaded)
-        loaded = planned[label][1].dataset
-    return planned
+        points[label] = {**mine, "algorithm": algorithm}
+    return with_seeds(points, seeds)
+
+
+def with_seeds(points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | None) -> Plan:
+    """The runs of settings by label, each with every seed.
+
+    Raises:
+        InputError: If the settings or seeds can't be used.
+    """
+    if seeds is not None and not (
+        isinstance(seeds, list | tuple) and all(type(seed) is int for seed in seeds) and len(set(seeds)) == len(seeds)
+    ):
+        raise InputError(f"seeds should be whole numbers, each once, as in [0, 1, 2], not {seeds!r}")
+    runs: dict[str, tuple[Config, Components]] = {}
+    entries: dict[str, list[str]] = {}
+    loaded = None  # one data set for all runs, read once
+    for label, settings in points.items():
+        keyed = {label: settings}
+        if seeds:
+            keyed = {f"{label},seed={seed}": {**settings, "seed": seed} for seed in seeds}
+        for name, its_own in keyed.items():
+            runs[name] = resolve(its_own, loaded)
+            loaded = runs[name][1].dataset
+        entries[label] = list(keyed)
+    return Plan(runs, entries)
 
 
 def check_algorithms(algorithms: Any) -> None:
@@ -97,19 +131,20 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
         InputError: If there is such a run, or one can't be removed; then none was.
     """
     if overwrite:
-        discard([folder / label for label in planned])
+        discard([folder / label for label in planned.runs])
         return
-    for label, (config, _) in planned.items():
+    for label, (config, _) in planned.runs.items():
         if RunFolder(folder / label).holds_run() and not _holds(folder / label, config):
             raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
 
 
-def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
-    """Makes the runs of a plan. What is finished already is kept, what was begun is resumed.
+def compare(planned: Plan, folder: Path, *, lanes: int | None = None, show: bool = False) -> Comparison:
+    """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
 
     Args:
-        planned: The runs by label.
+        planned: The runs.
         folder: Where they are to lie.
+        lanes: How many runs are trained at the same time at most. By default all.
         show: Whether to show progress.
 
     Raises:
@@ -117,24 +152,29 @@ def compare(planned: Plan, folder: Path, *, show: bool = False) -> Comparison:
         Interrupted: If a signal asked to stop.
     """
     group = folder.resolve().name
+    runs = []
     with StopRequests() as requests:
-        for number, (label, (config, components)) in enumerate(planned.items(), start=1):
+        for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
-            place, line = folder / label, f"{label} ({number}/{len(planned)})"
-            if _holds(place, config):
-                check_unchanged(place, config, components)
-                resume(place, vars(components), data_dir=config.data_dir, label=line, show=show, group=group)
-            else:
-                start(config, components, place, label=line, show=show, group=group)
-    return Comparison(folder, {label: load(folder / label) for label in planned})
+            place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
+            there = _holds(place.path, config)
+            if there and place.status()["status"] in ENDED:
+                check_unchanged(place.path, config, components)
+            data_dir = config.data_dir if there else None
+            runs.append(Planned(place, config, components, there, data_dir=data_dir, label=line, group=group))
+        requests.heartbeat()
+        run_lanes(runs, at_a_time=lanes, show=show)
+    made = {label: load(folder / label) for label in planned.runs}
+    entries = {label: [made[name] for name in names] for label, names in planned.entries.items()}
+    return Comparison(folder, made, entries)
 
 
-def remember(folder: Path, algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any]) -> None:
+def remember(folder: Path, settings: Mapping[str, Any]) -> None:
     """Writes down what is compared, so that it can be resumed; with Python objects among it that isn't possible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if all(value is None or is_plain(value) for value in (*algorithms, *settings.values())):
-            write_text(folder / COMPARISON, to_toml({"algorithms": list(algorithms), **settings}))
+        if all(value is None or is_plain(value) for value in settings.values()):
+            write_text(folder / COMPARISON, to_toml(settings))
         else:
             (folder / COMPARISON).unlink(missing_ok=True)
     except OSError as error:

@@ -1,7 +1,8 @@
 """Reports: tables and figures out of runs, and tables of costs."""
 
 from adabest.report.costs import cost_notes, cost_tables, cost_text
-from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
+from adabest.report.entries import by_validation
+from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure, sweep_figure
 from adabest.report.steering import steering_figure
 from adabest.report.table import (
     Table,
@@ -11,10 +12,12 @@ from adabest.report.table import (
     facts_table,
     rounds_to,
     runs_table,
+    sweep_table,
 )
 
 __all__ = [
     "Table",
+    "by_validation",
     "common_target",
     "comparison_figure",
     "comparison_table",
@@ -29,4 +32,6 @@ __all__ = [
     "save_figure",
     "scenario_figure",
     "steering_figure",
+    "sweep_figure",
+    "sweep_table",
 ]

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,55 @@ from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation import Partition
+from adabest.report.entries import Entries, as_lists, finals, mean_curve
 from adabest.runs import Run
 from adabest.runs.folder import write_atomically
 
 # Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
 _COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
 _STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
+_BEST = 5  # of a sweep's entries have a line of their own
 
 
-def comparison_figure(runs: Mapping[str, Run], title: str = "") -> Figure:
-    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run; × marks divergence, ● an early end."""
+def comparison_figure(entries: Entries, title: str = "") -> Figure:
+    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run; × marks divergence, ● an early end.
+
+    Runs that differ in their seed, given as a list, are one line, their mean, in a band of a standard deviation to each
+    side.
+    """
+    return _curves(as_lists(entries), title, "scored_accuracy", "Test accuracy of the scored model")
+
+
+def sweep_figure(entries: Entries, title: str = "") -> Figure:
+    """Validation accuracy and ‖θ‖ over rounds. The first few entries have colours, the others are grey."""
+    return _curves(as_lists(entries), title, "validation_accuracy", "Validation accuracy of the scored model", _BEST)
+
+
+def _curves(
+    entries: Mapping[str, Sequence[Run]], title: str, metric: str, words: str, named: int | None = None
+) -> Figure:
+    """A metric and ‖θ‖ over rounds; only so many entries have a colour and a name, if that is limited."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
-    for (label, run), (colour, style) in zip(runs.items(), _lines(), strict=False):
-        for axes, name in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
-            rounds, values = run.curve(name)
-            axes.plot(rounds, values, color=colour, linestyle=style, linewidth=1.6, label=label)
-            if run.reason is not None and rounds:
-                marker = "x" if run.status == "diverged" else "o"
-                axes.plot(rounds[-1:], values[-1:], color=colour, marker=marker, markersize=9)
-    accuracy.set(title="Test accuracy of the scored model", xlabel="round")
+    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), _lines(), strict=False):
+        look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
+        if named is not None and number >= named:
+            look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
+        for axes, name in ((accuracy, metric), (norm, "cloud_norm")):
+            curve = mean_curve(runs, name)
+            axes.plot(curve.rounds, curve.mean, **look)
+            if any(curve.spread) and named is None:
+                low, high = (np.add(curve.mean, np.multiply(sign, curve.spread)) for sign in (-1, 1))
+                axes.fill_between(curve.rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+            for run in runs:
+                rounds, values = run.curve(name)
+                if run.reason is not None and rounds:
+                    marker = "x" if run.status == "diverged" else "o"
+                    axes.plot(rounds[-1:], values[-1:], color=look["color"], marker=marker, markersize=9)
+    accuracy.set(title=words, xlabel="round")
     accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    accuracy.set_ylim(bottom=_lower_limit(runs))
+    accuracy.set_ylim(bottom=_lower_limit([run for runs in entries.values() for run in runs], metric))
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (accuracy, norm):
         axes.grid(alpha=0.3)
@@ -62,7 +88,7 @@ def scenario_figure(scenarios: Mapping[str, Mapping[str, Run]]) -> Figure:
         for axes in panels[:, column]:
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-    limits = [_lower_limit(runs) for runs in scenarios.values()]
+    limits = [_lower_limit(list(runs.values()), "scored_accuracy") for runs in scenarios.values()]
     panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
     panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
@@ -76,10 +102,9 @@ def _lines() -> Iterator[tuple[str, Any]]:
     return zip(itertools.cycle(_COLOURS), itertools.cycle(_STYLES), strict=False)
 
 
-def _lower_limit(runs: Mapping[str, Run]) -> float:
+def _lower_limit(runs: Sequence[Run], metric: str) -> float:
     """Where the accuracy axis starts: the climb of the first rounds would squeeze all differences that matter."""
-    finals = [run.final["scored_accuracy"] for run in runs.values() if run.final]
-    return max(0.0, min(finals, default=0.0) - 0.12)
+    return max(0.0, min(finals(runs, metric), default=0.0) - 0.12)
 
 
 def partition_figure(partition: Partition, title: str = "") -> Figure:

@@ -6,14 +6,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from adabest.data import Listing
+from adabest.report.entries import Entries, as_lists, by_validation, finals, mean_and_spread
 from adabest.runs import Run
 
-_FIGURE = re.compile(r"[\d.,]+")
+_FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,29 @@ class Table:
         return text.getvalue()
 
 
-def comparison_table(runs: Mapping[str, Run], target: float | None = None) -> Table:
-    """A comparison in numbers.
+def comparison_table(entries: Entries, target: float | None = None) -> Table:
+    """A comparison in numbers; means over several seeds, and the standard deviation (n - 1) of accuracies.
 
     Args:
-        runs: The runs by label.
+        entries: The runs by label, or lists of runs that differ in their seed.
         target: The accuracy whose first round is looked for; by default one that all runs reach.
     """
-    goal = common_target(list(runs.values())) if target is None else target
-    averaged = any("averaged_accuracy" in run.final for run in runs.values())
+    listed = as_lists(entries)
+    everyone = [run for runs in listed.values() for run in runs]
+    goal = common_target(everyone) if target is None else target
+    averaged = any("averaged_accuracy" in run.final for run in everyone)
     head = ("algorithm", "accuracy %", *(["averaged %"] if averaged else []))
     head += (f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
-    return Table(head, tuple((label, *_cells(run, goal, averaged)) for label, run in runs.items()))
+    return Table(head, tuple((label, *_cells(runs, goal, averaged)) for label, runs in listed.items()))
+
+
+def sweep_table(entries: Entries, target: float | None = None) -> Table:
+    """A comparison in numbers, in the order of validation accuracy, which comes first."""
+    ordered = by_validation(entries)
+    table = comparison_table(ordered, target)
+    validation = [mean_and_spread(_percentages(runs, "validation_accuracy")) for runs in ordered.values()]
+    rows = ((row[0], cell, *row[1:]) for row, cell in zip(table.rows, validation, strict=True))
+    return Table((table.head[0], "validation %", *table.head[1:]), tuple(rows))
 
 
 def common_target(runs: Sequence[Run]) -> float:
@@ -81,40 +94,66 @@ def rounds_to(run: Run, target: float) -> int | None:
     return None
 
 
-def _cells(run: Run, target: float, averaged: bool) -> tuple[str, ...]:
-    final = run.final
-    accuracy = _percent(final.get("scored_accuracy"))
-    if run.status == "diverged":
-        accuracy = f"diverged in round {run.round}"
-    elif run.status != "finished":
-        accuracy += f" ({run.status}, round {run.round})"
-    elif run.reason is not None:
-        accuracy += f" (round {run.round})"
-    reached = rounds_to(run, target)
-    sent = f"{(final['bytes_down'] + final['bytes_up']) / 1e6:.1f}" if final else "–"
+def _cells(runs: Sequence[Run], target: float, averaged: bool) -> tuple[str, ...]:
+    # One seed that is lost would spoil the means of all.
+    counted = [run for run in runs if run.status != "diverged"] or runs
+    sent = [(run.final["bytes_down"] + run.final["bytes_up"]) / 1e6 for run in counted if run.final]
     return (
-        accuracy,
-        *([_percent(final.get("averaged_accuracy"))] if averaged else []),
-        _reached(run, reached),
-        sent,
-        _number(final.get("cloud_norm")),
-        _number(final.get("h_norm")),
+        _accuracy(runs[0]) if len(runs) == 1 else _accuracies(runs),
+        *([mean_and_spread(_percentages(counted, "averaged_accuracy"))] if averaged else []),
+        _reached(runs, target),
+        f"{fmean(sent):.1f}" if sent else "–",
+        _number(finals(counted, "cloud_norm")),
+        _number(finals(counted, "h_norm")),
     )
 
 
-def _reached(run: Run, round_number: int | None) -> str:
-    """When a target was reached; a run that was stopped before its last round might have reached it yet."""
-    if round_number is not None:
-        return str(round_number)
-    return "never" if run.reason is None or run.status == "diverged" else f"> {run.round}"
+def _accuracy(run: Run) -> str:
+    """A run's accuracy, and what else must be known of its end."""
+    accuracy = _percent(run.final.get("scored_accuracy"))
+    if run.status == "diverged":
+        return f"diverged in round {run.round}"
+    if run.status != "finished":
+        return f"{accuracy} ({run.status}, round {run.round})"
+    return accuracy if run.reason is None else f"{accuracy} (round {run.round})"
+
+
+def _accuracies(runs: Sequence[Run]) -> str:
+    """The accuracy of runs that differ in their seed; what diverged has none, and is counted."""
+    kept = [run for run in runs if run.status != "diverged"]
+    early = [run for run in kept if run.status == "finished" and run.reason is not None]
+    counts = {
+        "diverged": len(runs) - len(kept),
+        "unfinished": sum(run.status != "finished" for run in kept),
+        "ended early": len(early),
+    }
+    notes = ", ".join(f"{count} of {len(runs)} {words}" for words, count in counts.items() if count)
+    accuracy = mean_and_spread(_percentages(kept, "scored_accuracy"))
+    return f"{accuracy} ({notes})" if notes else accuracy
+
+
+def _reached(runs: Sequence[Run], target: float) -> str:
+    """When a target was reached, on average over seeds, with a count if some never did."""
+    reached = [round_number for run in runs if (round_number := rounds_to(run, target)) is not None]
+    if not reached:
+        # A run that was stopped before its last round might have reached it yet.
+        stopped = [run.round for run in runs if run.reason is not None and run.status != "diverged"]
+        return f"> {min(stopped)}" if stopped else "never"
+    if len(runs) == 1:
+        return str(reached[0])
+    return f"{fmean(reached):.1f}" + ("" if len(reached) == len(runs) else f" ({len(reached)} of {len(runs)})")
+
+
+def _percentages(runs: Sequence[Run], name: str) -> list[float]:
+    return [100 * value for value in finals(runs, name)]
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+def _number(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3g}" if values else "–"
 
 
 def runs_table(runs: Sequence[Run]) -> Table:

@@ -2,14 +2,16 @@
 
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
 from adabest.runs.config import Components, Config, merge, read_toml, resolve, to_toml
-from adabest.runs.execute import check_unchanged, discard, resume, start
+from adabest.runs.execute import check_unchanged, discard, resume, run_lanes, start
 from adabest.runs.folder import MODELS
+from adabest.runs.lane import Planned
 from adabest.runs.results import Run, find_runs, load
 
 __all__ = [
     "MODELS",
     "Components",
     "Config",
+    "Planned",
     "Run",
     "build_federation",
     "check_unchanged",
@@ -22,6 +24,7 @@ __all__ = [
     "read_toml",
     "resolve",
     "resume",
+    "run_lanes",
     "start",
     "to_toml",
 ]

@@ -2,7 +2,9 @@
 
 import functools
 import hashlib
+import importlib
 import importlib.metadata
+import importlib.util
 import math
 import os
 import platform
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from adabest.data import AUGMENTATIONS
 from adabest.engine import (
@@ -33,6 +36,9 @@ from adabest.errors import InputError
 from adabest.federation import Attendance, Partition, Scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
+
+# Windows has no such module.
+_resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
 _ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
@@ -86,12 +92,10 @@ def build_federation(
     device = _device(config.device)
     dataset = components.dataset
     partition = cut_partition(config, components)
-    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
-    module = build_model(components.model, example, dataset.classes, config.seed)
     task = ClassificationTask(
         dataset,
         partition,
-        module,
+        _module(config, components),
         loss=components.loss,
         augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
         epochs=config.epochs,
@@ -151,6 +155,17 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
         precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
         clients_in_parallel=config.clients_in_parallel,
     )
+
+
+def count_parameters(config: Config, components: Components) -> int:
+    """How large the model of a run is."""
+    return sum(p.numel() for p in _module(config, components).parameters() if p.requires_grad)
+
+
+def _module(config: Config, components: Components) -> nn.Module:
+    dataset = components.dataset
+    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
+    return build_model(components.model, example, dataset.classes, config.seed)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
@@ -218,6 +233,15 @@ def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     """What has changed since a run began and may change the last bits of its result."""
     watched = ("torch", "numpy", "machine", "threads", "device")
     return [f"{key} was {before.get(key)}, is {now[key]}" for key in watched if before.get(key) != now[key]]
+
+
+def memory_used() -> int | None:
+    """The most bytes that this process has held: on a GPU if there is one, else in main memory; None if unknown."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    if _resource is None:
+        return None
+    return int(_resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _device(name: str) -> torch.device:

@@ -28,7 +28,7 @@ _SIZES = ("client_memory", "client_device_memory", "client_disk")
 _NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device", "clients_in_parallel", *_SIZES)  # nor how
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
-_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "hyperparameters"}
+_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
 
 
 @dataclasses.dataclass(frozen=True)

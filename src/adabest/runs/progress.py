@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adabest.engine import Metrics
 
-_SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_LINES = 5.0
 
 
 class Reporter:
@@ -32,40 +32,37 @@ class Reporter:
         """The run ends early: this round, which is shown next, is its last."""
 
 
-class _Accuracy:
+class Accuracy:
     """The last accuracy there was, in words."""
 
     def __init__(self) -> None:
         self.text = "accuracy –"
 
     def update(self, metrics: Metrics | None) -> None:
+        """Takes over the accuracy of a round, if it was evaluated."""
         if metrics is not None and metrics["scored_accuracy"] is not None:
             self.text = f"accuracy {100 * metrics['scored_accuracy']:.1f} %"
 
 
-class LiveReporter(Reporter):
-    """A progress bar that redraws itself."""
+def make_bars(console: Console) -> Progress:
+    """Progress bars on a terminal, none so far."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[details]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+    )
 
-    def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
-        self._accuracy = _Accuracy()
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[details]}", markup=False),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task(label, total=rounds, completed=first, details="")
 
-    def __enter__(self) -> "LiveReporter":
-        self._bar.start()
-        return self
+class BarReporter(Reporter):
+    """One of several progress bars."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def __init__(self, label: str, first: int, rounds: int, bars: Progress) -> None:
+        self._accuracy = Accuracy()
+        self._bar = bars
+        self._task = bars.add_task(label, total=rounds, completed=first, details="")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Moves the bar."""
@@ -78,6 +75,22 @@ class LiveReporter(Reporter):
         self._bar.update(self._task, total=round_number)
 
 
+class LiveReporter(BarReporter):
+    """A progress bar that redraws itself."""
+
+    def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
+        super().__init__(label, first, rounds, make_bars(console))
+
+    def __enter__(self) -> "LiveReporter":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
 class LineReporter(Reporter):
     """A line every few seconds, and one for the last round."""
 
@@ -86,14 +99,14 @@ class LineReporter(Reporter):
     ) -> None:
         self._label, self._first, self._rounds = label, first, rounds
         self._stream, self._clock = stream, clock
-        self._accuracy = _Accuracy()
+        self._accuracy = Accuracy()
         self._begun = self._said = clock()
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Writes a line, if it is time for one."""
         self._accuracy.update(metrics)
         now = self._clock()
-        if round_number < self._rounds and now - self._said < _SECONDS_BETWEEN_LINES:
+        if round_number < self._rounds and now - self._said < SECONDS_BETWEEN_LINES:
             return
         self._said = now
         left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)

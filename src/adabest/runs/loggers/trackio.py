@@ -1,6 +1,7 @@
 """Trackio: a local database, or a Space or server as its environment variables say."""
 
 import contextlib
+import contextvars
 import importlib
 import sys
 from collections.abc import Mapping
@@ -23,12 +24,15 @@ class Trackio:
         self._project = project
         self._run: Any = None
         self._next = 0
+        # Trackio has one current run, which ends when another begins, and keeps it in a context variable.
+        self._context = contextvars.Context()
 
     def begin(self, run: Tracked) -> None:
         """Opens the Trackio run of this name, and sends what it lacks."""
         trackio: Any = importlib.import_module("trackio")
         with contextlib.redirect_stdout(sys.stderr):  # it prints where to look
-            self._run = trackio.init(
+            self._run = self._context.run(
+                trackio.init,
                 project=self._project,
                 name=f"{run.name}-{run.id[:6]}",  # Trackio finds a run again by its name alone
                 group=run.group or None,
@@ -50,4 +54,4 @@ class Trackio:
     def end(self, status: Mapping[str, Any]) -> None:
         """Waits until all is sent, and closes the run."""
         with contextlib.redirect_stdout(sys.stderr):
-            importlib.import_module("trackio").finish()
+            self._context.run(importlib.import_module("trackio").finish)

@@ -1,0 +1,408 @@
+"""Runs in lanes: each ends as if it had been alone, whatever happens to the others."""
+
+import json
+import math
+import os
+import signal
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import Bomb, Diary, Killed, contents, dies_at, ends_after, log, resume, run, tiny
+from torch import Tensor
+
+import adabest
+from adabest.algorithms import ALGORITHMS, FedAvg
+from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.engine import Snapshot
+from adabest.engine.exchange import Answer, Exchange
+from adabest.engine.reference import ReferenceEngine
+from adabest.errors import InputError, Interrupted
+from adabest.runs import Planned, build, lane, pace, resolve, run_lanes
+from adabest.runs.checkpoint import save_checkpoint
+from adabest.runs.folder import RunFolder
+from adabest.runs.pace import CheckpointTime
+
+# What says when and how fast, and so differs between two equal runs.
+CLOCKED = {"timings.jsonl", "log.txt", "environment.json"}
+UNEQUAL: list[dict[str, Any]] = [
+    {"algorithm": "fedavg", "rounds": 3},
+    {"algorithm": "adabest", "seed": 4, "unbalance": 0.5},
+    {"algorithm": "scaffold-m", "model": "logistic", "rounds": 7, "learning_rate": 0.05},
+    {"algorithm": "feddyn", "clients": 5, "partition": "iid", "evaluate_every": 1, "batch_size": 3},
+    {"algorithm": "adabest", "schedule": ["2:leave:0-7", "4:join:0-7"], "model": "tiny_runs:dropping"},
+    {"algorithm": "tiny_runs:Bomb", "fuse": 2},
+    {"algorithm": "fedprox", "rounds": 30, "evaluate_every": 1, "stop_after": 3},
+]
+
+
+@pytest.fixture(params=build._ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def planned(place: Path, number: int, resumed: bool = False, **changes: Any) -> Planned:
+    config, components = resolve(tiny(**changes))
+    return Planned(RunFolder(place / str(number)), config, components, resumed)
+
+
+def together(place: Path, settings: Sequence[dict[str, Any]], at_a_time: int | None = None, **common: Any) -> None:
+    run_lanes([planned(place, number, **common, **one) for number, one in enumerate(settings)], at_a_time=at_a_time)
+
+
+def go_on(place: Path, settings: Sequence[dict[str, Any]], **common: Any) -> None:
+    run_lanes([planned(place, number, True, **common, **one) for number, one in enumerate(settings)])
+
+
+def one_by_one(place: Path, settings: Sequence[dict[str, Any]], **common: Any) -> None:
+    for number, one in enumerate(settings):
+        run(place / str(number), **common, **one)
+
+
+def outcome(place: Path) -> dict[str, bytes]:
+    """Every file below a folder that doesn't tell the time."""
+    return {name: content for name, content in contents(place).items() if Path(name).name not in CLOCKED}
+
+
+def statuses(place: Path, number: int) -> list[tuple[str, int]]:
+    loaded = [adabest.load(place / str(one)) for one in range(number)]
+    return [(one.status, one.round) for one in loaded]
+
+
+def assert_equal(some: Path, others: Path, engine: str) -> None:
+    """To the bit with the reference engine; another may add up in another order, depending on the company."""
+    if engine == "reference":
+        assert outcome(some) == outcome(others)
+        return
+    assert outcome(some).keys() == outcome(others).keys()
+    for path in some.rglob("metrics.jsonl"):
+        rows, expected = ([json.loads(line) for line in file.read_text().splitlines()] for file in
+                          (path, others / path.relative_to(some)))  # fmt: skip
+        assert [row.keys() for row in rows] == [row.keys() for row in expected]
+        for row, other in zip(rows, expected, strict=True):
+            for name, value in row.items():
+                close = isinstance(value, float) and math.isclose(value, other[name], rel_tol=2e-3, abs_tol=2e-2)
+                assert close or value == other[name], (path, row["round"], name)
+
+
+class TestOutcome:
+    def test_lanes_end_as_single_runs_do(self, engine: str, tmp_path: Path) -> None:
+        together(tmp_path / "lanes", UNEQUAL, engine=engine)
+        one_by_one(tmp_path / "single", UNEQUAL, engine=engine)
+        assert_equal(tmp_path / "lanes", tmp_path / "single", engine)
+        ends = statuses(tmp_path / "lanes", len(UNEQUAL))
+        assert ends[:6] == [("finished", 3), ("finished", 5), ("finished", 7), *[("finished", 5)] * 2, ("diverged", 2)]
+        assert ends[6][0] == "finished"
+        assert ends[6][1] < 30
+
+    @pytest.mark.parametrize("at_a_time", [1, 2, 3])
+    def test_some_at_a_time(self, at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[int] = []
+        exchange = ReferenceEngine.exchange
+
+        def counted(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+            asked.append(len(requests))
+            return exchange(self, requests)
+
+        monkeypatch.setattr(ReferenceEngine, "exchange", counted)
+        together(tmp_path / "lanes", UNEQUAL, at_a_time)
+        assert max(asked) == at_a_time
+        # When one ends, the next takes its place: there are fewer only when none is waiting any more.
+        assert sorted(asked, reverse=True) == asked or at_a_time == 1
+        monkeypatch.undo()
+        one_by_one(tmp_path / "single", UNEQUAL)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    def test_every_algorithm(self, engine: str, tmp_path: Path) -> None:
+        settings = [{"algorithm": name} for name in ALGORITHMS.builtin]
+        together(tmp_path / "lanes", settings, engine=engine, unbalance=0.3)
+        one_by_one(tmp_path / "single", settings, engine=engine, unbalance=0.3)
+        assert_equal(tmp_path / "lanes", tmp_path / "single", engine)
+
+    def test_a_skipped_round_is_no_matter_of_the_others(self, tmp_path: Path) -> None:
+        together(tmp_path / "lanes", UNEQUAL[3:5])
+        logs = [log(tmp_path / "lanes" / name) for name in "01"]
+        assert ["round 2 is skipped" in text for text in logs] == [False, True]
+
+    def test_lanes_that_all_have_ended(self, tmp_path: Path) -> None:
+        settings = [{"seed": 0}, {"seed": 1}]
+        together(tmp_path / "lanes", settings)
+        before = contents(tmp_path / "lanes")
+        go_on(tmp_path / "lanes", settings)
+        assert contents(tmp_path / "lanes") == before
+
+    def test_one_that_someone_else_has_ended_meanwhile(self, tmp_path: Path) -> None:
+        with ends_after(30), pytest.raises(Interrupted):
+            together(tmp_path / "lanes", [{}])
+        run_lanes([planned(tmp_path / "lanes", 0, True) for _ in range(2)], at_a_time=1)
+        assert log(tmp_path / "lanes" / "0").count("resumes after") == 1
+
+
+class TestSurroundings:
+    def test_those_that_differ_come_one_group_after_the_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[tuple[int, int, set[torch.dtype]]] = []
+        exchange = ReferenceEngine.exchange
+
+        def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+            formats = {request.message.cloud.dtype for request in requests}
+            seen.append((len(requests), torch.get_num_threads(), formats))
+            return exchange(self, requests)
+
+        monkeypatch.setattr(ReferenceEngine, "exchange", watched)
+        before = torch.get_num_threads()
+        settings: list[dict[str, Any]] = [
+            {"precision": "float64"},
+            {},
+            {"threads": 2},
+            {"precision": "float64", "seed": 1},
+            {"seed": 1},
+        ]
+        together(tmp_path / "lanes", settings, rounds=1)
+        single, double = {torch.float32}, {torch.float64}
+        assert seen == [(2, 1, double), (2, 1, single), (1, 2, single)]
+        assert torch.get_num_threads() == before
+
+    def test_a_request_between_two_groups_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        finish = lane._finish
+
+        def interrupted(*given: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            finish(*given)
+
+        monkeypatch.setattr(lane, "_finish", interrupted)
+        with pytest.raises(Interrupted):
+            together(tmp_path / "lanes", [{}, {"precision": "float64"}], rounds=1)
+        assert not (tmp_path / "lanes" / "1").exists()
+
+    def test_each_run_knows_its_threads(self, tmp_path: Path) -> None:
+        together(tmp_path / "lanes", [{"threads": 2}, {}], rounds=1)
+        environments = [json.loads((tmp_path / "lanes" / name / "environment.json").read_text()) for name in "01"]
+        assert [environment["threads"] for environment in environments] == [2, 1]
+
+    def test_handlers_are_put_back(self, tmp_path: Path) -> None:
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        together(tmp_path / "lanes", [{"seed": 0}, {"seed": 1}], rounds=1)
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+class TestInterruption:
+    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"seed": 1, "unbalance": 0.3}, {"algorithm": "scaffold"})
+
+    @pytest.mark.parametrize("beats", [0, 40, 75, 130, 190])
+    def test_all_save_and_go_on(self, beats: int, tmp_path: Path) -> None:
+        with ends_after(beats), pytest.raises(Interrupted):
+            together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
+        left = statuses(tmp_path / "lanes", 3)
+        assert {status for status, _ in left} <= {"interrupted", "finished"}
+        assert len({done for _, done in left}) <= 2  # in lock-step, so at most within one evaluation of each other
+        go_on(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
+        one_by_one(tmp_path / "single", self.SETTINGS, checkpoint_every=0)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    def test_each_log_tells_how_to_go_on(self, tmp_path: Path) -> None:
+        with ends_after(100), pytest.raises(Interrupted) as caught:
+            together(tmp_path / "lanes", self.SETTINGS)
+        folders = [tmp_path / "lanes" / name for name in "012"]
+        assert str(caught.value).startswith("interrupted after round 2; resume with: adabest resume")
+        assert all(f"resume with: adabest resume {folder}" in log(folder) for folder in folders)
+
+    def test_one_is_resumed_alone(self, engine: str, tmp_path: Path) -> None:
+        """And the others go on in smaller company."""
+        with ends_after(75 if engine == "reference" else 12), pytest.raises(Interrupted):  # others have fewer beats
+            together(tmp_path / "lanes", self.SETTINGS, engine=engine)
+        assert {status for status, done in statuses(tmp_path / "lanes", 3) if done > 0} == {"interrupted"}
+        resume(tmp_path / "lanes" / "1")
+        go_on(tmp_path / "lanes", self.SETTINGS, engine=engine)
+        one_by_one(tmp_path / "single", self.SETTINGS, engine=engine)
+        assert_equal(tmp_path / "lanes", tmp_path / "single", engine)
+
+    @pytest.mark.parametrize("beats", [0, 40, 75, 130, 190])
+    def test_killed(self, beats: int, tmp_path: Path) -> None:
+        common = {"checkpoint_every": 2, "evaluate_every": 1}
+        with ends_after(beats, Killed), pytest.raises(Killed):
+            together(tmp_path / "lanes", self.SETTINGS, **common)
+        assert {status for status, _ in statuses(tmp_path / "lanes", 3)} <= {"killed", "finished"}
+        go_on(tmp_path / "lanes", self.SETTINGS, **common)
+        one_by_one(tmp_path / "single", self.SETTINGS, **common)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    @pytest.mark.parametrize("written", [3, 9, 15, 20, 21, 22, 23, 24, 26])
+    def test_killed_while_something_is_written(self, written: int, tmp_path: Path) -> None:
+        """While lanes begin, or between the checkpoint of one lane and that of the next."""
+        with dies_at(os, "fsync", written), pytest.raises(Killed):
+            together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=1)
+        for number, one in enumerate(self.SETTINGS):
+            there = (tmp_path / "lanes" / str(number) / "config.toml").exists()
+            run_lanes([planned(tmp_path / "lanes", number, there, checkpoint_every=1, **one)])
+        one_by_one(tmp_path / "single", self.SETTINGS, checkpoint_every=1)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        saved: list[Path] = []
+
+        def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
+            saved.append(folder.path)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pace, "save_checkpoint", slow_save)
+        with ends_after(100), pytest.raises(KeyboardInterrupt):
+            together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
+        assert len(saved) == 1
+        assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["killed"] * 3  # all locks are free
+
+    def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        save = save_checkpoint
+
+        def full(folder: RunFolder, snapshot: Snapshot) -> None:
+            if folder.path.name == "1":
+                raise OSError(28, "No space left on device")
+            save(folder, snapshot)
+
+        monkeypatch.setattr(pace, "save_checkpoint", full)
+        with ends_after(100), pytest.raises(OSError, match="No space left"):
+            together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
+        left = statuses(tmp_path / "lanes", 3)
+        assert [left[0], left[2]] == [("interrupted", 2)] * 2
+
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    """FedAvg with a bug that shows in round 3."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        if context.round == 3:
+            raise ZeroDivisionError("a bug")
+        return super().server_step(server, cloud, replies, context)
+
+
+class TestErrors:
+    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": "test_lanes:Broken"}, {"seed": 1})
+
+    def test_one_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
+        assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["killed"] * 3
+        # The first was advanced before the second failed, the third wasn't.
+        assert [done for _, done in statuses(tmp_path / "lanes", 3)] == [3, 2, 2]
+        assert "broken off after round 2: a bug" in log(tmp_path / "lanes" / "2")
+        for number in (0, 2):
+            resume(tmp_path / "lanes" / str(number))
+            assert f"resumes after round {2 if number else 3}" in log(tmp_path / "lanes" / str(number))
+            single = run(tmp_path / "single" / str(number), checkpoint_every=0, **self.SETTINGS[number])
+            assert outcome(tmp_path / "lanes" / str(number)) == outcome(single.folder)
+
+    def test_a_folder_that_someone_works_on(self, tmp_path: Path) -> None:
+        other = RunFolder(tmp_path / "lanes" / "1")
+        other.acquire()
+        try:
+            with pytest.raises(InputError, match=r"another process is working on .*lanes.1"):
+                together(tmp_path / "lanes", [{"seed": 0}, {"seed": 1}])
+        finally:
+            other.release()
+        assert not (tmp_path / "lanes" / "0").exists()
+
+    def test_one_that_cannot_begin(self, tmp_path: Path) -> None:
+        """Nothing is trained, and nobody's lock is left."""
+        settings = [{"seed": 0}, {"clients": 1000}, {"seed": 1}]
+        with dies_at(ReferenceEngine, "exchange", 0), pytest.raises(InputError, match="clients"):
+            together(tmp_path / "lanes", settings)
+        assert statuses(tmp_path / "lanes", 1) == [("killed", 0)]
+        assert not (tmp_path / "lanes" / "1").exists()
+        assert not (tmp_path / "lanes" / "2").exists()
+
+    def test_trackers_hear_of_their_own_lane(self, tmp_path: Path) -> None:
+        Diary.heard.clear()
+        settings: list[dict[str, Any]] = [{"seed": 0}, {"algorithm": "tiny_runs:Bomb"}]
+        together(tmp_path / "lanes", settings, loggers=["tiny_runs:Diary"], evaluate_every=1)
+        ends = [told for what, told in Diary.heard if what == "end"]
+        assert [end["status"] for end in ends] == ["diverged", "finished"]
+        Diary.heard.clear()
+
+
+class TestPace:
+    def test_alone(self) -> None:
+        shared = CheckpointTime()
+        shared.set(1, None)
+        assert shared.wait(1) == 10.0
+        shared.set(1, 2.0)
+        assert shared.wait(1) == pytest.approx(38.0)  # 2 of 40 s
+
+    def test_all_lanes_together_take_a_twentieth(self) -> None:
+        shared = CheckpointTime()
+        costs = {1: 1.0, 2: 2.0, 3: 3.0}
+        for number, cost in costs.items():
+            shared.set(number, cost)
+        # A period of 120 s holds 6 s of checkpoints, its own among them.
+        assert {number: shared.wait(number) + cost for number, cost in costs.items()} == pytest.approx(
+            dict.fromkeys(costs, 120)
+        )
+        shared.leave(3)
+        assert shared.wait(1) == pytest.approx(59.0)
+
+    def test_what_is_not_known_yet_is_taken_to_be_as_elsewhere(self) -> None:
+        shared = CheckpointTime()
+        for number in range(10):
+            shared.set(number, None)
+        shared.set(0, 1.0)
+        assert shared.wait(0) == pytest.approx(199.0)
+        assert shared.wait(5) == pytest.approx(200.0)
+
+    @pytest.mark.parametrize(("lanes", "short", "rounds"), [(1, 0, [2, 10, 18]), (3, 0, [2, 25]), (1, 4, [2, 10, 18])])
+    def test_in_runs(
+        self, lanes: int, short: int, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A round of all takes 5 s and a checkpoint 2 s, so one lane has one every 40 s, and three every 120 s.
+
+        Those that have ended after three rounds don't count any more.
+        """
+        now, saved = 0.0, []
+        exchange = ReferenceEngine.exchange
+
+        def slow(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+            nonlocal now
+            now += 5.0
+            return exchange(self, requests)
+
+        def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
+            nonlocal now
+            now += 2.0
+            saved.append((folder.path.name, int(snapshot.numbers["round"])))
+
+        monkeypatch.setattr(ReferenceEngine, "exchange", slow)
+        monkeypatch.setattr(pace, "save_checkpoint", slow_save)
+        monkeypatch.setattr(pace, "time", types.SimpleNamespace(monotonic=lambda: now))
+        settings = [{"seed": seed, "rounds": 40 if seed < lanes else 3} for seed in range(lanes + short)]
+        together(tmp_path / "lanes", settings, clients=2, validation_clients=0, model="logistic")
+        assert [number for name, number in saved if name == "0"][: len(rounds)] == rounds
+        assert 2.0 * len(saved) <= 0.05 * now + 2.0 * lanes
+
+
+def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients' work of a round is asked for at once; else a fast engine would have nothing to put together."""
+    rounds: list[list[int]] = []
+    exchange = ReferenceEngine.exchange
+
+    def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        rounds.append([request.context.round for request in requests])
+        return exchange(self, requests)
+
+    monkeypatch.setattr(ReferenceEngine, "exchange", watched)
+    together(tmp_path / "lanes", [{"rounds": 4}, {"algorithm": "fedavg", "rounds": 4}, {"rounds": 2}])
+    assert rounds == [[1, 1, 1], [2, 2, 2], [3, 3], [4, 4]]
+
+
+def test_a_bomb_among_others(tmp_path: Path) -> None:
+    done = adabest.compare(
+        algorithms=[FedAvg(), Bomb(fuse=1), Bomb(fuse=3)], out=tmp_path / "all", show=False, **tiny(lanes=2)
+    )
+    assert [(one.status, one.round) for one in done.runs.values()] == [
+        ("finished", 5),
+        ("diverged", 1),
+        ("diverged", 3),
+    ]
