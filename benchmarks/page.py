@@ -28,7 +28,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "framework": {"facecolor": "#ffffff", "edgecolor": "#000000", "hatch": "////"},
 }
 _MARKERS = "osD^vP*X<>hd"
-_STYLES = ("-", "--", ":", "-.")
 _DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
@@ -60,7 +59,7 @@ def _section(device: str, title: str, rows: Sequence[Row], runs: Sequence[Row]) 
         peaks = ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in run["peaks"].items())
         parts.append(
             f"{machine.words(run)}. Peak of a large matrix product: {peaks}. Commit {run['commit']}, {run['date']}, "
-            f"{run['repeats']} repeats:\n\n<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
+            f"measured {run['repeats']} times:\n\n<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
         )
     parts.append(f"![{_alternative(device)}](../assets/speed-{device}.png)\n")
     for task in TASKS.values():
@@ -128,14 +127,21 @@ def figure(found: Mapping[str, Any], device: str) -> Figure:
     rows = [row for row in _of(found, device) if "seconds_a_round" in row]
     tasks = [task for task in TASKS.values() if any(row["task"] == task.name for row in rows)]
     most = max((sum(row["task"] == task.name for row in rows) for task in tasks), default=1)
-    height = 1.2 + 0.26 * most if device == "cpu" else 4.6
+    height = 1.2 + 0.26 * most if device == "cpu" else 5.6
+    looks = _line_looks(rows)
     drawn = Figure(figsize=(4.6 * max(1, len(tasks)), height), layout="constrained")
     FigureCanvasAgg(drawn)
     for axes, task in zip(drawn.subplots(1, max(1, len(tasks)), squeeze=False)[0], tasks, strict=False):
         chosen = [row for row in rows if row["task"] == task.name]
-        (_bars if device == "cpu" else _lines)(axes, chosen)
+        if device == "cpu":
+            _bars(axes, chosen)
+        else:
+            _lines(axes, chosen, looks)
         axes.set_title(task.title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
+    if device == "cuda":
+        lines = {str(line.get_label()): line for axes in drawn.axes for line in axes.lines}
+        drawn.legend(handles=lines.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return drawn
 
 
@@ -156,25 +162,28 @@ def _bars(axes: Axes, rows: Sequence[Row]) -> None:
     axes.margins(x=0.15)
 
 
-def _lines(axes: Axes, rows: Sequence[Row]) -> None:
-    names = list(dict.fromkeys(row["arm"] for row in rows))
-    for number, name in enumerate(names):
-        points = sorted((r["clients"], r["microseconds_a_client_step"]) for r in rows if r["arm"] == name)
-        row = next(row for row in rows if row["arm"] == name)
-        own = row["kind"] == "adabest"
-        axes.loglog(
-            [clients for clients, _ in points],
-            [value for _, value in points],
-            color="#000000" if own else "#777777",
-            linewidth=2 if own else 1,
-            linestyle=_STYLES[number % len(_STYLES)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=5,
-            label=_label(row),
-        )
+def _line_looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """How each arm's line looks, in all panels: ours black and broad, those of frameworks dotted."""
+    looks = {}
+    for number, row in enumerate({row["arm"]: row for row in rows}.values()):
+        kind = row["kind"]
+        looks[row["arm"]] = {
+            "color": "#000000" if kind == "adabest" else "#777777",
+            "linewidth": 2 if kind == "adabest" else 1,
+            "linestyle": ":" if kind == "framework" else "-" if row["precision"] == "bf16" else "--",
+            "marker": _MARKERS[number % len(_MARKERS)],
+            "markersize": 5,
+            "label": _label(row),
+        }
+    return looks
+
+
+def _lines(axes: Axes, rows: Sequence[Row], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    for name in dict.fromkeys(row["arm"] for row in rows):
+        points = sorted((row["clients"], row["microseconds_a_client_step"]) for row in rows if row["arm"] == name)
+        axes.loglog(*zip(*points, strict=True), **looks[name])
     axes.set(xlabel="clients in parallel", ylabel="µs a client-step")
     axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False, fontsize=7)
 
 
 _INTRODUCTION = """\

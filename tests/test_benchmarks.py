@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import docs_pages
 import numpy as np
 import pytest
 import torch
@@ -178,6 +179,7 @@ def test_what_fails_or_is_missing_is_said_and_the_others_go_on(quick: Path, caps
     assert "### pfl-research's CIFAR10 task, 50 clients a round" in written
     assert "absent: not installed" in capsys.readouterr().err
     assert (quick / "docs" / "assets" / "speed-cpu.png").stat().st_size > 1000
+    assert docs_pages.read("speed.md", written).steps == ()  # the test of the docs must not measure
 
 
 def test_later_results_join_earlier_ones(quick: Path) -> None:

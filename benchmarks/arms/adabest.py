@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import importlib.util
+from typing import Any
 
 import torch
 
@@ -9,7 +11,8 @@ import adabest
 from adabest import runs
 from adabest.engine import Simulation
 from adabest.runs import execute
-from adabest.runs.build import build_federation
+from adabest.runs.build import Federation, build_federation
+from adabest.runs.config import Components, Config
 from benchmarks.arms import torch_model
 from benchmarks.arms.worker import serve
 from benchmarks.tasks import TASKS, Task
@@ -47,8 +50,18 @@ def prepare(arguments: argparse.Namespace) -> tuple[Task, Simulation]:
         given["precision"] = arguments.precision
     config, components = runs.resolve(given)
     federation = build_federation(config, components)
-    ARITHMETIC.enter_context(execute._arithmetic(config, federation))
+    ARITHMETIC.enter_context(arithmetic(config, components, federation))
     return task, federation.simulation
+
+
+def arithmetic(
+    config: Config, components: Components, federation: Federation
+) -> contextlib.AbstractContextManager[object]:
+    """The threads and the precision of a run, while it is entered."""
+    if importlib.util.find_spec("adabest.runs.surroundings") is None:
+        return execute._arithmetic(config, federation)
+    surroundings: Any = importlib.import_module("adabest.runs.surroundings")
+    return surroundings.Surroundings.of(config, components).entered()
 
 
 def train(state: tuple[Task, Simulation], round_number: int) -> None:
@@ -59,6 +72,13 @@ def train(state: tuple[Task, Simulation], round_number: int) -> None:
         torch.cuda.synchronize()
 
 
+def warm_up(state: tuple[Task, Simulation]) -> None:
+    """On a GPU a whole round, which its program is made for; on a CPU two clients will do."""
+    task, simulation = state
+    on_gpu = simulation.state.cloud.is_cuda
+    simulation.step(cohort=task.cohort_of(0)[: None if on_gpu else 2])
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     """Which engine, and in which numbers."""
     parser.add_argument("--engine", default="batched")
@@ -67,5 +87,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 if __name__ == "__main__":
     on_gpu = torch.cuda.max_memory_allocated if torch.cuda.is_available() else None
+    packages = ("adabest", "torch", "numpy")
     with ARITHMETIC:
-        serve(prepare, train, packages=("adabest", "torch", "numpy"), peak_memory=on_gpu, options=options)
+        serve(prepare, train, warm_up=warm_up, packages=packages, peak_memory=on_gpu, options=options)
