@@ -17,8 +17,9 @@ from adabest.engine import Simulation
 from adabest.errors import InputError, nearest
 from adabest.report import Table
 from adabest.runs.build import build_federation
+from adabest.runs.surroundings import Surroundings
 from benchmarks import machine
-from benchmarks.arms.adabest import arithmetic, settings
+from benchmarks.arms.adabest import settings
 from benchmarks.files import Content
 from benchmarks.measures import short
 from benchmarks.tasks import CNN, MLP, Linear, Relu, Task
@@ -127,7 +128,7 @@ def _simulations(task: Task, device: str, engine: str, count: int) -> Iterator[l
             config, components = runs.resolve({**shared, "device": device, "engine": engine, "seed": seed})
             federation = build_federation(config, components)
             if seed == 0:
-                stack.enter_context(arithmetic(config, components, federation))
+                stack.enter_context(Surroundings.of(config, components).entered())
             made.append(federation.simulation)
         yield made
 

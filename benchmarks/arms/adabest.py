@@ -2,17 +2,14 @@
 
 import argparse
 import contextlib
-import importlib.util
-from typing import Any
 
 import torch
 
 import adabest
 from adabest import runs
 from adabest.engine import Simulation
-from adabest.runs import execute
-from adabest.runs.build import Federation, build_federation
-from adabest.runs.config import Components, Config
+from adabest.runs.build import build_federation
+from adabest.runs.surroundings import Surroundings
 from benchmarks.arms import torch_model
 from benchmarks.arms.worker import serve
 from benchmarks.tasks import TASKS, Task
@@ -50,18 +47,8 @@ def prepare(arguments: argparse.Namespace) -> tuple[Task, Simulation]:
         given["precision"] = arguments.precision
     config, components = runs.resolve(given)
     federation = build_federation(config, components)
-    ARITHMETIC.enter_context(arithmetic(config, components, federation))
+    ARITHMETIC.enter_context(Surroundings.of(config, components).entered())
     return task, federation.simulation
-
-
-def arithmetic(
-    config: Config, components: Components, federation: Federation
-) -> contextlib.AbstractContextManager[object]:
-    """The threads and the precision of a run, while it is entered."""
-    if importlib.util.find_spec("adabest.runs.surroundings") is None:
-        return execute._arithmetic(config, federation)
-    surroundings: Any = importlib.import_module("adabest.runs.surroundings")
-    return surroundings.Surroundings.of(config, components).entered()
 
 
 def train(state: tuple[Task, Simulation], round_number: int) -> None:
