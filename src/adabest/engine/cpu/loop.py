@@ -42,6 +42,10 @@ class Loop:
         workers = torch.get_num_threads()
         return min(wanted, max(self._most // workers * workers, 1))
 
+    def take_fewer_than(self, clients: int) -> None:
+        """Lowers the number of clients in memory at a time: with so many, it ran out."""
+        self._most = max(1, clients - 1)
+
     def train(self, groups: Sequence[Group], heartbeat: Heartbeat) -> list[Trained]:
         """The local training of clients of several runs."""
         jobs = [job for group in groups for job in _jobs(group)]
