@@ -11,6 +11,8 @@ from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
 from adabest.engine.task import Heartbeat
 from adabest.models import VectorModel, set_dropout_key
 
+_LAYOUT = torch.channels_last  # of images and of the weights that meet them
+
 
 class Replicas:
     """Trains clients with copies of a model: as many as there are threads that train at the same time.
@@ -70,7 +72,7 @@ class _Replica:
         """Forward and backward: the loss and the accuracy."""
         x, y = (rows[0] for rows in batch([job], step))
         if x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
+            x = x.contiguous(memory_format=_LAYOUT)
         set_dropout_key(self._module, job.task.seed, job.round, job.client, step)
         scores = self._module(x)
         loss = job.task.loss(scores, y)
@@ -102,13 +104,9 @@ class _Replica:
         """A copy of a vector in the parameters' shapes."""
         pieces = torch.split(vector, [parameter.numel() for parameter in self._parameters])
         return [
-            piece.view(parameter.shape).clone(memory_format=_format(parameter))
+            piece.view(parameter.shape).clone(memory_format=_LAYOUT if parameter.ndim == 4 else torch.contiguous_format)
             for piece, parameter in zip(pieces, self._parameters, strict=True)
         ]
-
-
-def _format(parameter: Tensor) -> torch.memory_format:
-    return torch.channels_last if parameter.ndim == 4 else torch.contiguous_format
 
 
 def _pool_first(module: nn.Module) -> nn.Module:
