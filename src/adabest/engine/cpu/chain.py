@@ -51,16 +51,17 @@ class Chain:
         g = torch.empty_like(w)
         offsets = [None if job.offset is None else self._packed([job.offset])[0] for job in ordered]
         scores: list[Tensor] = []
-        stack = None
-        for step in range(len(ordered[0].chosen)):
-            heartbeat()
-            active = sum(len(job.chosen) > step for job in ordered)
-            if stack is None or stack.clients != active:
-                stack = _Stack(self, w[:active], g[:active], ordered[0].chosen.shape[1])
-            with told_where(ordered[:active], step):
-                scores.append(stack.gradient(*batch(ordered[:active], step)))
-            for place in range(active):
-                _descend(ordered[place], w[place], g[place], offsets[place])
+        counts, stack = [len(job.chosen) for job in ordered], None
+        with told_where(ordered) as at:
+            for at.step in range(counts[0]):
+                heartbeat()
+                active = sum(count > at.step for count in counts)
+                if stack is None or stack.clients != active:
+                    stack = _Stack(self, w[:active], g[:active], ordered[0])
+                _, labels = batch(ordered[:active], at.step, stack.room)
+                scores.append(stack.gradient(labels))
+                for place in range(active):
+                    _descend(ordered[place], w[place], g[place], offsets[place])
         trained = [
             self._trained(job, w[place : place + 1], [of_step[place] for of_step in scores[: len(job.chosen)]])
             for place, job in enumerate(ordered)
@@ -108,9 +109,11 @@ class _Stack:
 
     Attributes:
         clients: How many.
+        room: Where their inputs are to be, ``[clients * batch, ...]``.
     """
 
-    def __init__(self, chain: Chain, w: Tensor, g: Tensor, size: int) -> None:
+    def __init__(self, chain: Chain, w: Tensor, g: Tensor, job: Job) -> None:
+        size = job.chosen.shape[1]
         self.clients = len(w)
         self._relus = chain.relus[:-1]
         self._inputs = [w.new_ones(self.clients, size, rows) for rows, _ in chain.sides]
@@ -122,12 +125,13 @@ class _Stack:
             m[:, : m.shape[1] - biased].transpose(1, 2) for m, biased in zip(self._weights, chain.biases, strict=True)
         ]
         self._of_inputs = [w.new_empty(written.shape) for written in self._written]
+        self.room = self._written[0].flatten(0, 1).view(-1, *job.task.data.x_train.shape[1:])
         self._scores = w.new_empty(self.clients, size, chain.sides[-1][1])
         self._minus_one = w.new_full((self.clients, size, 1), -1.0)
+        self._size = size
 
-    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+    def gradient(self, labels: Tensor) -> Tensor:
         """Forward and backward: the gradient is where it was to be; returns the logarithms of probabilities."""
-        self._written[0].copy_(x.flatten(2))
         last = len(self._weights) - 1
         for place in range(last):
             torch.bmm(self._inputs[place], self._weights[place], out=self._written[place + 1])
@@ -135,7 +139,8 @@ class _Stack:
                 self._written[place + 1].relu_()
         torch.bmm(self._inputs[last], self._weights[last], out=self._scores)
         scores = torch.log_softmax(self._scores, dim=2)
-        of_outputs = scores.exp().scatter_add_(2, y[:, :, None], self._minus_one).div_(x.shape[1])
+        of_labels = labels.view(self.clients, self._size, 1)
+        of_outputs = scores.exp().scatter_add_(2, of_labels, self._minus_one).div_(self._size)
         for place in range(last, -1, -1):
             torch.bmm(self._turned[place], of_outputs, out=self._gradients[place])
             if place > 0:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -60,26 +61,30 @@ class Done(NamedTuple):
     accuracies: Tensor
 
 
-def batch(jobs: Sequence[Job], step: int) -> tuple[Tensor, Tensor]:
-    """Inputs ``[jobs, batch, ...]``, normalised and augmented, and labels ``[jobs, batch]`` of one step."""
-    task = jobs[0].task
-    chosen = _rows([job.chosen for job in jobs], step)
-    inputs = task.inputs(chosen.view(-1))
-    inputs = inputs.view(*chosen.shape, *inputs.shape[1:])
+def batch(jobs: Sequence[Job], step: int, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Inputs, normalised and augmented, and labels of one step, one after another for all jobs.
+
+    Args:
+        jobs: Who makes the step.
+        step: Its number.
+        room: Where to put the inputs, if there is room for them.
+    """
+    task, size = jobs[0].task, jobs[0].chosen.shape[1]
+    inputs = task.inputs(_rows([job.chosen for job in jobs], step), room)
     if task.augmentation is not none:
         seeds, rounds, clients = (
             torch.tensor([[random.signed(word)] for word in words])
             for words in zip(*((job.task.seed, job.round, job.client) for job in jobs), strict=True)
         )
-        places = torch.arange(chosen.shape[1])
-        keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, places)
-        inputs = task.augmentation(inputs, keys)
+        keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size)).view(-1)
+        moved = task.augmentation(inputs, keys)
+        inputs = moved if room is None else room.copy_(moved)
     return inputs, _rows([job.labels for job in jobs], step)
 
 
 def _rows(tables: Sequence[Tensor], step: int) -> Tensor:
     """The rows of one step."""
-    return torch.stack([table[step] for table in tables]) if len(tables) > 1 else tables[0][step : step + 1]
+    return torch.cat([table[step] for table in tables]) if len(tables) > 1 else tables[0][step]
 
 
 def clip_factor(norm: float, clip: float) -> float:
@@ -89,15 +94,23 @@ def clip_factor(norm: float, clip: float) -> float:
     return clip / norm if norm < float("inf") else float("nan")
 
 
+@dataclass
+class Place:
+    """Which step is being made."""
+
+    step: int = 0
+
+
 @contextlib.contextmanager
-def told_where(jobs: Sequence[Job], step: int) -> Iterator[None]:
+def told_where(jobs: Sequence[Job]) -> Iterator[Place]:
     """Adds to an exception in which local step of which clients it was raised."""
+    place = Place()
     try:
-        yield
+        yield place
     except AdabestError:
         raise
     except Exception as error:
-        error.add_note(f"in local step {step}")
+        error.add_note(f"in local step {place.step}")
         clients = ", ".join(str(job.client) for job in jobs)
         error.add_note(f"in round {jobs[0].round}, client {clients}")
         raise

@@ -58,19 +58,19 @@ class _Replica:
         for parameter, value in zip(self._parameters, w, strict=True):
             parameter.data = value
         losses, accuracies = [], []
-        for step in range(len(job.chosen)):
-            heartbeat()
-            with told_where([job], step):
-                loss, accuracy = self._pass(job, step)
-            losses.append(loss)
-            accuracies.append(accuracy)
-            self._descend(job, w, offset)
+        with told_where([job]) as at:
+            for at.step in range(len(job.chosen)):
+                heartbeat()
+                loss, accuracy = self._pass(job, at.step)
+                losses.append(loss)
+                accuracies.append(accuracy)
+                self._descend(job, w, offset)
         model = torch.cat([value.reshape(-1) for value in w])
         return Done(model, torch.stack(losses).to(torch.float64), torch.stack(accuracies))
 
     def _pass(self, job: Job, step: int) -> tuple[Tensor, Tensor]:
         """Forward and backward: the loss and the accuracy."""
-        x, y = (rows[0] for rows in batch([job], step))
+        x, y = batch([job], step)
         if x.ndim == 4:
             x = x.contiguous(memory_format=_LAYOUT)
         set_dropout_key(self._module, job.task.seed, job.round, job.client, step)
