@@ -1,5 +1,6 @@
 """Draws are a fixed function of their names, the same in NumPy and torch."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,13 @@ def test_below_any_is_below_any_bound(word: int, bound: int) -> None:
 def test_below_refuses_bounds_that_its_bits_can_not_reach() -> None:
     with pytest.raises(ValueError, match="too large for 32 random bits"):
         random.below(np.array([1]), 2**31)
+
+
+@pytest.mark.parametrize("bound", [0.0, 2.0**-53, 0.1, 0.25, 0.5 - 2.0**-53, 0.5, 0.75, 1 - 2.0**-53])
+def test_at_least_is_the_comparison_of_uniforms(bound: float) -> None:
+    edge = math.ceil(bound * 2.0**53) << 11
+    near = np.array([random.signed(edge + step) for step in (-2048, -1, 0, 1, 2047)])
+    draws = np.concatenate([near, random.bits(1, Purpose.DROPOUT, np.arange(1000))])
+    expected = random.uniform(draws) >= bound
+    np.testing.assert_array_equal(random.at_least(draws, bound), expected)
+    np.testing.assert_array_equal(random.at_least(torch.from_numpy(draws), bound).numpy(), expected)

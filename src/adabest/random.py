@@ -21,6 +21,7 @@ weights), takes a library generator from ``numpy_generator`` or ``torch_seed``; 
 """
 
 import enum
+import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,15 +58,19 @@ def signed(word: int) -> int:
 
 def _shift_right(x: Words, by: int) -> Words:
     """Logical shift: int64's own one would drag the sign along."""
-    shifted: Words = (x >> by) & ((1 << (64 - by)) - 1)
+    shifted = x >> by
+    shifted &= (1 << (64 - by)) - 1
     return shifted
 
 
 def _mix(x: Words) -> Words:
-    x = (x ^ _shift_right(x, 30)) * signed(_FIRST_FACTOR)
-    x = (x ^ _shift_right(x, 27)) * signed(_SECOND_FACTOR)
-    mixed: Words = x ^ _shift_right(x, 31)
-    return mixed
+    """The finaliser, in place: draws come by the hundred thousand, and memory is what they cost."""
+    x ^= _shift_right(x, 30)
+    x *= signed(_FIRST_FACTOR)
+    x ^= _shift_right(x, 27)
+    x *= signed(_SECOND_FACTOR)
+    x ^= _shift_right(x, 31)
+    return x
 
 
 def bits(seed: Any, purpose: Purpose, *words: Any) -> Any:
@@ -85,7 +90,9 @@ def bits(seed: Any, purpose: Purpose, *words: Any) -> Any:
         if isinstance(word, torch.Tensor) and isinstance(state, np.ndarray):
             state = int(state[0]) if state.shape == (1,) else torch.from_numpy(state).to(word.device)
         number = signed(word) if isinstance(word, int) else word
-        state = _mix((state ^ number) + signed(_GAMMA))
+        state = state ^ number
+        state += signed(_GAMMA)
+        state = _mix(state)
     return state
 
 
@@ -95,6 +102,14 @@ def uniform(random_bits: Words) -> Words:
     if isinstance(upper, torch.Tensor):
         return upper.to(torch.float64) * 2.0**-53
     return upper * 2.0**-53
+
+
+def at_least(random_bits: Words, bound: float) -> Words:
+    """Whether ``uniform`` of bits is at least a bound between 0 and 1, without making the numbers."""
+    smallest = math.ceil(bound * 2.0**53) << 11  # of all bits, as an unsigned number, that give such a number
+    # Signed numbers are in the order of unsigned ones once the first bit is turned over.
+    reached: Words = (random_bits ^ signed(1 << 63)) >= smallest - (1 << 63)
+    return reached
 
 
 def below(random_bits: Words, bound: Any) -> Words:

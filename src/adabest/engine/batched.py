@@ -9,6 +9,7 @@ import torch
 from adabest.algorithms.base import ClientContext, Correction, Work
 from adabest.engine.bench import Bench, Group, Precision, Trained
 from adabest.engine.classification import ClassificationTask
+from adabest.engine.cpu.loop import Loop
 from adabest.engine.exchange import Answer, Exchange, Outcome
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.tables import Member
@@ -38,7 +39,7 @@ class BatchedEngine:
         self._precision = precision or Precision()
         self._most = clients_in_parallel
         self._reference = ReferenceEngine(heartbeat)
-        self._benches: dict[Hashable, Bench] = {}
+        self._benches: dict[Hashable, Bench | Loop] = {}
 
     def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
         """What several runs ask for: those whose models and batches have the same shapes at once."""
@@ -58,7 +59,8 @@ class BatchedEngine:
         if kind not in self._benches:
             task = next(iter(requests.values())).task
             assert isinstance(task, ClassificationTask)
-            self._benches[kind] = Bench(task, self._precision, self._most)
+            on_cores = task.model.vector.device.type == "cpu" and not self._precision.half
+            self._benches[kind] = Loop(task, self._most) if on_cores else Bench(task, self._precision, self._most)
         bench = self._benches[kind]
         answers: dict[int, Answer] = {number: [] for number in requests}
         everyone = [(number, client) for number, request in requests.items() for client in request.clients]

@@ -5,7 +5,7 @@ import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -143,7 +143,7 @@ class ClassificationTask:
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         """Forward and backward on one batch."""
         chosen = self._batches_of(client, round_number)[step]
-        x = self._normalise(self.data.x_train[chosen])
+        x = self.inputs(chosen)
         if self.augmentation is not none:
             places = torch.arange(len(chosen), device=self._device)
             keys = random.bits(self.seed, Purpose.AUGMENTATION, round_number, client, step, places)
@@ -197,8 +197,14 @@ class ClassificationTask:
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
         return self._batches[1]
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        return (x.to(self._dtype) - self._mean) / self._std
+    def inputs(self, chosen: Tensor, room: Tensor | None = None) -> Tensor:
+        """Training inputs, normalised, and if there is room for them, there."""
+        x: Any = self.data.x_train
+        return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], room)
+
+    def _normalise(self, x: Tensor, room: Tensor | None = None) -> Tensor:
+        copied = x.to(self._dtype, copy=True) if room is None else room.copy_(x)
+        return copied.sub_(self._mean).div_(self._std)
 
     def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
         self.model.load(w)

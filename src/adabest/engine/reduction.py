@@ -66,5 +66,5 @@ def _weights(replies: Sequence[Any], weight: str) -> list[float]:
 def _mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     total = torch.zeros_like(values[0])
     for value, weight in zip(values, weights, strict=True):
-        total += weight * value
+        total.add_(value, alpha=weight)
     return total / len(values)

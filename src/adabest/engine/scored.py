@@ -1,6 +1,7 @@
 """Models that are means: the scored one, over the clients' latest models, and the averaged one, over rounds."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,15 +29,27 @@ class ScoredModel:
         """Nobody has taken part yet."""
         return cls(torch.zeros_like(model, dtype=torch.float64))
 
+    def with_models(self, changes: Iterable[tuple[Tensor, Tensor | None, float]]) -> "ScoredModel":
+        """Clients' latest models in place of their previous ones.
+
+        Args:
+            changes: For each client its model, the previous one if there was any, and n_i, or one.
+        """
+        total, weight, unit = self.total.clone(), self.weight, self.unit
+        change = torch.empty_like(total)
+        for model, previous, samples in changes:
+            unit = unit or samples
+            change.copy_(model)
+            if previous is None:
+                weight += samples / unit
+            else:
+                change.sub_(previous)
+            total.add_(change, alpha=samples / unit)
+        return ScoredModel(total, weight, unit)
+
     def with_model(self, model: Tensor, previous: Tensor | None, samples: float) -> "ScoredModel":
-        """One client's latest model in place of its previous one, if there was any."""
-        unit = self.unit or samples
-        v = samples / unit
-        change = model.to(torch.float64)
-        if previous is not None:
-            change = change - previous.to(torch.float64)
-            return replace(self, total=self.total + v * change)
-        return ScoredModel(self.total + v * change, self.weight + v, unit)
+        """The same for one client."""
+        return self.with_models([(model, previous, samples)])
 
     def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
         """The scored model.

@@ -279,14 +279,16 @@ class Simulation:
         return Population(self._roster.size, self._roster.mean_samples)
 
     def _scored(self, records: Mapping[int, Mapping[str, Tensor]]) -> ScoredModel:
-        scored, kept = self.state.scored, self.state.clients
-        for client, record in records.items():
-            if _MODEL in record:
-                previous = kept.read(client)[_MODEL] if client in kept else None
-                weighted = self._algorithm.scored_weight == "samples"
-                samples = float(self._task.samples(client)) if weighted else 1.0
-                scored = scored.with_model(record[_MODEL], previous, samples)
-        return scored
+        kept, weighted = self.state.clients, self._algorithm.scored_weight == "samples"
+        return self.state.scored.with_models(
+            (
+                record[_MODEL],
+                kept.read(client)[_MODEL] if client in kept else None,
+                float(self._task.samples(client)) if weighted else 1.0,
+            )
+            for client, record in records.items()
+            if _MODEL in record
+        )
 
     def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.

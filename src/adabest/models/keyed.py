@@ -45,8 +45,7 @@ class KeyedDropout(nn.Module):
         seed, *words = self.key
         keys = random.bits(seed, Purpose.DROPOUT, *words, self.layer, self._uses, places)
         self._uses += 1
-        draws = random.uniform(keys).reshape(drawn)
-        kept = (draws >= self.probability).to(x.dtype) / (1 - self.probability)
+        kept = random.at_least(keys, self.probability).reshape(drawn).to(x.dtype) / (1 - self.probability)
         scaled: Tensor = x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
         return scaled
 

@@ -1,0 +1,159 @@
+"""What each choice of the engine on a CPU gains, for the paper's MLP and CNN; prints a table.
+
+Whole rounds of AdaBest with batches of 50, the arms one after another in every repeat. Minima over the repeats of the
+time on the clock and of the time that the process computed, both for one local step of one client.
+
+python benchmarks/cpu_choices.py [--repeats 5] [--threads 2]
+"""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from adabest.algorithms import AdaBest
+from adabest.data import from_arrays
+from adabest.engine import ClassificationTask, LocalTraining, ReferenceEngine, Simulation
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.bench import Bench, Precision
+from adabest.engine.cpu import memory, replica
+from adabest.engine.cpu.chain import Chain
+from adabest.engine.cpu.loop import Loop
+from adabest.federation import Attendance, Scheme, cut
+from adabest.models import build_model
+from adabest.report import Table
+
+BATCH = 50
+_CLIENT = "adabest.engine.batched.Loop"
+
+
+class Work(NamedTuple):
+    """A model and how much of it one measurement trains."""
+
+    model: str
+    shape: tuple[int, ...]
+    clients: int
+    steps: int
+
+
+WORKS = {"MLP": Work("mlp", (1, 28, 28), 10, 10), "CNN": Work("cnn", (3, 32, 32), 4, 2)}
+
+
+class Arm(NamedTuple):
+    """One way to do the work."""
+
+    work: str
+    how: str
+    threads: int
+    engine: Any = BatchedEngine
+    changed: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+def stacked() -> contextlib.AbstractContextManager[Any]:
+    """All clients in one program, as on a GPU."""
+    return patch(_CLIENT, lambda task, most: Bench(task, Precision(), most))
+
+
+def clients_at_a_time(count: int) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Linear layers by hand, with so many clients stacked."""
+
+    def loop(task: ClassificationTask, most: int | None) -> Loop:
+        made = Loop(task, most)
+        assert isinstance(made._trainer, Chain)
+        made._trainer.at_a_time = count
+        return made
+
+    return lambda: patch(_CLIENT, loop)
+
+
+@contextlib.contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Autograd without some of what makes it fast."""
+    with contextlib.ExitStack() as stack:
+        if "kept memory" in names:
+            stack.enter_context(patch.object(memory, "kept", contextlib.nullcontext))
+        if "pooling first" in names:
+            stack.enter_context(patch.object(replica, "_pool_first", lambda module: module))
+        if "channels last" in names:
+            stack.enter_context(patch.object(replica, "_LAYOUT", torch.contiguous_format))
+        yield
+
+
+def arms(threads: int) -> list[Arm]:
+    """What is measured, in the order of the table."""
+    everything = ("kept memory", "pooling first", "channels last")
+    both: list[Arm] = []
+    for work in WORKS:
+        both += [
+            Arm(work, "reference engine", 1, ReferenceEngine),
+            Arm(work, f"reference engine, {threads} threads in each operation", threads, ReferenceEngine),
+            Arm(work, "all clients in one program", 1, changed=stacked),
+        ]
+        if work == "MLP":
+            both += [
+                Arm(work, "by hand, 10 clients stacked", 1, changed=clients_at_a_time(10)),
+                Arm(work, "by hand, one client after another", 1, changed=clients_at_a_time(1)),
+            ]
+        else:
+            both += [
+                Arm(work, "autograd, as plain torch has it", 1, changed=lambda: without(*everything)),
+                Arm(work, "... with channels last", 1, changed=lambda: without(*everything[:2])),
+                Arm(work, "... and pooling before relu", 1, changed=lambda: without(*everything[:1])),
+                Arm(work, "... and freed memory kept", 1),
+            ]
+        both.append(Arm(work, f"the engine: that, {threads} clients side by side", threads))
+    return both
+
+
+def simulation(arm: Arm) -> Simulation:
+    """A federation of random images, whose rounds are the work."""
+    work = WORKS[arm.work]
+    generator = np.random.default_rng(0)
+    count = work.clients * work.steps * BATCH
+    images = generator.integers(0, 256, size=(count, *work.shape), dtype=np.uint8)
+    labels = np.arange(count) % 10
+    dataset = from_arrays(images, labels, images[:10], labels[:10], name="random")
+    partition = cut(labels, 10, Scheme(work.clients, 0, "iid", alpha=1.0, unbalance=0.0, seed=0))
+    module = build_model(work.model, torch.zeros(2, *work.shape), 10, seed=0)
+    task = ClassificationTask(dataset, partition, module, epochs=1, batch_size=BATCH)
+    training = LocalTraining(weight_decay=1e-3)
+    everyone = Attendance(participation=1.0)
+    return Simulation(AdaBest(), task, partition.training, training=training, attendance=everyone, engine=arm.engine)
+
+
+def milliseconds(arm: Arm, federation: Simulation) -> tuple[float, float]:
+    """What a client's step takes on the clock, and of computing time."""
+    steps = WORKS[arm.work].clients * WORKS[arm.work].steps
+    torch.set_num_threads(arm.threads)
+    with arm.changed():
+        clock, computing = time.perf_counter(), time.process_time()
+        federation.step()
+        return (time.perf_counter() - clock) / steps * 1e3, (time.process_time() - computing) / steps * 1e3
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of each arm, after one that doesn't count")
+    parser.add_argument("--threads", type=int, default=2, help="cores to use where several are used")
+    options = parser.parse_args()
+    measured = [(arm, simulation(arm), list[tuple[float, float]]()) for arm in arms(options.threads)]
+    for repeat in range(options.repeats + 1):
+        for arm, federation, times in measured:
+            found = milliseconds(arm, federation)
+            if repeat > 0:
+                times.append(found)
+    rows = []
+    for arm, _, times in measured:
+        clock, computing = (min(column) for column in zip(*times, strict=True))
+        rows.append((arm.work, arm.how, f"{clock:.2f}", f"{computing:.2f}"))
+    print(Table(("model", "how", "ms per client-step", "of computing"), tuple(rows)).markdown())
+
+
+if __name__ == "__main__":
+    main()

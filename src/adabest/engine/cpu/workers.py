@@ -1,0 +1,85 @@
+"""Threads that train clients side by side, each client on one core.
+
+Torch computes without Python's lock, so threads of this kind keep all cores busy and, unlike several threads within one
+operation, never wait for each other.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from adabest.engine.task import Heartbeat
+
+Result = TypeVar("Result")
+
+_LOOK_EVERY = 0.05  # seconds between heartbeats while only other threads have work left
+
+
+class _Over(Exception):
+    """Another thread has failed, or the user has interrupted."""
+
+
+def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Heartbeat) -> list[Result]:
+    """Does pieces of work, as many at a time as torch may use threads.
+
+    This thread works along, and only it calls the heartbeat, which may raise; so may a piece. Either ends all pieces at
+    their next heartbeat, and nothing runs any more when the exception leaves here.
+
+    Args:
+        pieces: The work; each is given what it is to call between steps.
+        heartbeat: Called between this thread's steps.
+    """
+    threads = torch.get_num_threads()
+    workers = min(threads, len(pieces))
+    if workers <= 1:
+        return [piece(heartbeat) for piece in pieces]
+    results: dict[int, Result] = {}
+    errors: dict[int, BaseException] = {}
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(len(pieces)):
+        waiting.put(number)
+    over = threading.Event()
+
+    def look() -> None:
+        if over.is_set():
+            raise _Over
+
+    def look_and_beat() -> None:
+        look()
+        heartbeat()
+
+    def work(beat: Heartbeat) -> None:
+        torch.set_num_threads(1)
+        while not over.is_set():
+            try:
+                number = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                results[number] = pieces[number](beat)
+            except _Over:
+                return
+            except BaseException as error:  # whatever it is, it is raised again where the work was asked for
+                errors[number] = error
+                over.set()
+
+    helpers = [threading.Thread(target=work, args=(look,), daemon=True) for _ in range(workers - 1)]
+    try:
+        for helper in helpers:
+            helper.start()
+        work(look_and_beat)
+        for helper in helpers:
+            while helper.is_alive():
+                helper.join(_LOOK_EVERY)
+                heartbeat()
+    finally:
+        over.set()
+        for helper in helpers:
+            helper.join()
+        torch.set_num_threads(threads)
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(pieces))]
