@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import settings
 # The same examples every time, so that a red run can be repeated; no deadline, since a busy machine isn't a bug.
 settings.register_profile("adabest", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("adabest")
+
+# Triton's kernels need a GPU or its interpreter, and it decides for one of them when torch imports it.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # The models of the tests are tiny: more threads only make them wait for each other.
 torch.set_num_threads(1)

@@ -1,19 +1,20 @@
 """The batched engine: all clients of a cohort, and of all runs that are advanced together, as one tensor program."""
 
 import itertools
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.bench import Bench, Group, Precision, Trained
+from adabest.engine.bench import Bench, Group, Precision, Trained, Unbatchable
 from adabest.engine.classification import ClassificationTask
 from adabest.engine.cpu.loop import Loop
 from adabest.engine.exchange import Answer, Exchange, Outcome
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.tables import Member
-from adabest.engine.task import Heartbeat
+from adabest.engine.task import Heartbeat, Task
 from adabest.errors import Diverged, InputError
 
 
@@ -40,18 +41,30 @@ class BatchedEngine:
         self._most = clients_in_parallel
         self._reference = ReferenceEngine(heartbeat)
         self._benches: dict[Hashable, Bench | Loop] = {}
+        self._one_by_one: dict[Hashable, Task] = {}  # what can't be batched; tasks are kept, as their kinds need
 
     def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
         """What several runs ask for: those whose models and batches have the same shapes at once."""
         answers: dict[int, Answer] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, request in enumerate(requests):
-            if request.work is Work.TRAIN and isinstance(request.task, ClassificationTask):
-                alike.setdefault(request.task.kind, []).append(number)
+            task, trains = request.task, request.work is Work.TRAIN
+            if trains and isinstance(task, ClassificationTask) and task.kind not in self._one_by_one:
+                alike.setdefault(task.kind, []).append(number)
             else:
                 answers[number] = self._reference.exchange([request])[0]
         for kind, numbers in alike.items():
-            answers |= self._train(kind, {number: requests[number] for number in numbers})
+            of_kind = {number: requests[number] for number in numbers}
+            try:
+                answers |= self._train(kind, of_kind)
+            except Unbatchable as error:
+                self._one_by_one[kind] = requests[numbers[0]].task
+                warnings.warn(
+                    f"clients train one after another, which is slower, since the model, the loss or the augmentation "
+                    f"can't be computed for many of them at once: {error}",
+                    stacklevel=2,
+                )
+                answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
         return [answers[number] for number in range(len(requests))]
 
     def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:

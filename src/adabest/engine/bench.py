@@ -39,6 +39,10 @@ class Precision:
     tf32: bool = False
 
 
+class Unbatchable(Exception):
+    """A model, loss or augmentation does something that can't be done for many clients at once. Carries what."""
+
+
 class Group(NamedTuple):
     """Clients of one run, and how they train."""
 
@@ -70,8 +74,10 @@ class Bench:
     """Trains clients that share a model's structure, a data set and a batch size."""
 
     def __init__(self, task: ClassificationTask, precision: Precision, most: int | None) -> None:
+        self._task = task  # kept, so that no other task can come to be of its kind
         self._device = task.model.vector.device
         self._setting = setting(task, precision)
+        self._try_out()
         self._moves = task.augmentation is flip_crop
         self._steps = task.most_steps()
         self._most = most
@@ -128,6 +134,19 @@ class Bench:
             trained.append(Trained(models[own], *(column[own] for column in summary)))
             at = own.stop
         return trained
+
+    def _try_out(self) -> None:
+        """Finds out whether what the user wrote can be computed for many clients at once.
+
+        Raises:
+            Unbatchable: If it can't.
+        """
+        try:
+            Program(self._setting, 2, 1, self._device).try_out()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise Unbatchable(str(error).strip().partition("\n")[0]) from error
 
     def _size(self) -> int:
         """The memory of one client."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ class ClassificationTask:
         augmentation: Of training inputs.
         batch_size: Samples in a batch.
         seed: The run's.
-        kind: Tasks with the same one can be trained together: their models, data and batches have the same shapes.
+        kind: Tasks with the same one can be trained together: their models, data and batches have the same shapes, and
+            what isn't trained in their models is the same. Good as long as a task of that kind exists.
     """
 
     def __init__(
@@ -102,7 +104,8 @@ class ClassificationTask:
         self.loss, self.augmentation = loss, augmentation
         self.batch_size, self.seed = batch_size, seed
         structure = id(self.model) if kind is None else kind
-        self.kind = (structure, id(self.data), batch_size, loss, augmentation, dtype, device)
+        fixed = _fingerprint_of_fixed(self.model.module)
+        self.kind = (structure, fixed, id(self.data), batch_size, loss, augmentation, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
         self._mean_steps = None
@@ -254,3 +257,13 @@ class ClassificationTask:
             raise InputError(
                 "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
             )
+
+
+def _fingerprint_of_fixed(module: nn.Module) -> str:
+    """Of everything in a model that isn't trained: frozen parameters and buffers."""
+    digest = hashlib.sha256()
+    frozen = ((name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad)
+    for name, tensor in (*frozen, *module.named_buffers()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

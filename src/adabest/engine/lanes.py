@@ -50,7 +50,10 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
             for number, answer in zip(waiting, answers, strict=True):
                 move(number, answer)
     except BaseException as error:
-        raise _told_to_all(lanes, error) from None
+        made_of_it = _told_to_all(lanes, error)
+        if made_of_it is error:
+            raise
+        raise made_of_it from error
     return [results[number] for number in range(len(lanes))]
 
 
@@ -63,6 +66,9 @@ def _told_to_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseExc
     for lane in lanes:
         try:
             lane.throw(error)
+            lane.close()  # it wants to go on, but there is nobody left to answer
+        except StopIteration:
+            pass  # it has saved what it had
         except Exception as raised:
             if raised is not error:
                 made_of_it.append(raised)

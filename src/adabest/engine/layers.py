@@ -146,11 +146,18 @@ class FunctionalWork:
         shapes: dict[str, tuple[int, ...]],
         *,
         first: bool,
+        operand: torch.dtype,
     ) -> None:
         self.layer = layer
         self._operators, self._first = operators, first
         self._region = regions[0] if regions else None
         self._shapes = {own: shapes[name] for name, own in layer.parameters.items()}
+        # What isn't trained, in the type of the activations.
+        self._fixed = {
+            name: tensor.to(operand)
+            for name, tensor in (*layer.module.named_parameters(), *layer.module.named_buffers())
+            if name not in self._shapes and tensor.is_floating_point() and tensor.dtype != operand
+        }
 
     def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
         """The output, in torch's own layout."""
@@ -176,7 +183,7 @@ class FunctionalWork:
             name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
         set_dropout_key(self.layer.module, *names, step)
-        result: Tensor = functional_call(self.layer.module, parameters, (x,))
+        result: Tensor = functional_call(self.layer.module, parameters | self._fixed, (x,))
         return result
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:

@@ -19,6 +19,7 @@ from adabest.models import KeyedDropout
 
 _LONGEST_UNFOLDED_RUN = 64
 _FEWEST_CHANNELS = 16  # an image of so many channels is stored as it is
+_POOL_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,20 @@ def plan(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
     """
     names = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     parts = _parts(module)
-    if parts is None:
-        with torch.no_grad():
-            output = tuple(module(example).shape[1:])
-        return (FunctionalLayer(module, {name: name for name in names.values()}, tuple(example.shape[1:]), output),)
-    return _Assembly(names).of(parts, example)
+    if parts is not None:
+        layers = _Assembly(names).of(parts, example)
+        # A parameter that two layers share has one gradient, and one that none uses still decays: only the whole knows.
+        if sorted(name for layer in layers for name in _parameters(layer)) == sorted(names.values()):
+            return layers
+    with torch.no_grad():
+        output = tuple(module(example).shape[1:])
+    return (FunctionalLayer(module, {name: name for name in names.values()}, tuple(example.shape[1:]), output),)
+
+
+def _parameters(layer: Layer) -> list[str]:
+    if isinstance(layer, FunctionalLayer):
+        return list(layer.parameters)
+    return [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
 
 
 class _Tracer(fx.Tracer):
@@ -160,16 +170,18 @@ class _Assembly:
     def of(self, parts: list[nn.Module], example: Tensor) -> tuple[Layer, ...]:
         self._shape = tuple(example.shape[1:])
         self._rest_shape = self._shape
-        value = example
+        # Two batches of different sizes tell which values have one row for each input.
+        values: list[Any] = [example, torch.cat([example, example[:1]])]
+        sizes, in_rows = [len(value) for value in values], True
         for part in parts:
             operation = _single_operation(part)
             with torch.no_grad():
-                result = part(value)
-            if not self._absorb(operation):
+                values = [part(value) for value in values]
+            if not (in_rows and self._absorb(operation)):
                 self._add_rest(part)
-            if not isinstance(result, Tensor):  # only the last part of a model may give anything else
-                break
-            value, self._shape = result, tuple(result.shape[1:])
+            in_rows = all(_has_rows(value, size) for value, size in zip(values, sizes, strict=True))
+            if in_rows:
+                self._shape = tuple(values[0].shape[1:])
         self._close_rest(self._shape)
         return tuple(self._layers)
 
@@ -189,7 +201,7 @@ class _Assembly:
         """Makes a layer of an operation, or adds it to the last one; says whether that was possible."""
         last = self._layers[-1] if self._layers and not self._rest else None
         match operation:
-            case nn.Conv2d() if self._is_plain(operation) and len(self._shape) == 3:
+            case nn.Conv2d() if self._is_trained(operation) and _is_plain(operation) and len(self._shape) == 3:
                 self._close_rest(self._shape)
                 self._layers.append(self._convolution(operation))
             case nn.Linear() if self._is_trained(operation) and len(self._shape) == 1:
@@ -238,18 +250,25 @@ class _Assembly:
     def _name(self, parameter: Tensor | None) -> str | None:
         return None if parameter is None else self._names[id(parameter)]
 
-    def _is_trained(self, layer: nn.Module) -> bool:
-        return all(id(parameter) in self._names for parameter in layer.parameters())
+    def _is_trained(self, layer: nn.Conv2d | nn.Linear) -> bool:
+        """Whether a layer is torch's own, with parameters of its own that are trained as they are."""
+        hooked = layer._forward_hooks or layer._forward_pre_hooks
+        own = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+        return type(layer) in (nn.Conv2d, nn.Linear) and not hooked and all(id(p) in self._names for p in own)
 
-    def _is_plain(self, layer: nn.Conv2d) -> bool:
-        return (
-            self._is_trained(layer)
-            and layer.stride == (1, 1)
-            and layer.dilation == (1, 1)
-            and layer.groups == 1
-            and layer.padding_mode == "zeros"
-            and (not isinstance(layer.padding, str) or layer.padding == "valid")
-        )
+
+def _has_rows(value: Any, count: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    return (
+        layer.stride == (1, 1)
+        and layer.dilation == (1, 1)
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and (not isinstance(layer.padding, str) or layer.padding == "valid")
+    )
 
 
 def _single_operation(part: nn.Module) -> Any:
@@ -263,14 +282,13 @@ def _single_operation(part: nn.Module) -> Any:
     if node.op == "call_module":
         return part.get_submodule(str(node.target))
     extra = (*node.args[1:], *sorted(node.kwargs.items()))
-    if node.target in (functional.relu, torch.relu, "relu") and all(
-        value in (False, ("inplace", False)) for value in extra
-    ):
-        return nn.ReLU()
+    if node.target in (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_"):
+        return nn.ReLU()  # in place or not: nothing else reads what goes from one part to the next
     if node.target in (torch.flatten, "flatten") and extra in ((1,), (("start_dim", 1),)):
         return nn.Flatten()
-    if node.target is functional.max_pool2d and extra in ((2,), (2, 2), ((2, 2),), (("kernel_size", 2),)):
-        return nn.MaxPool2d(2)
+    if node.target is functional.max_pool2d and len(node.all_input_nodes) == 1:
+        options: dict[str, Any] = dict(zip(_POOL_OPTIONS, node.args[1:], strict=False)) | node.kwargs
+        return nn.MaxPool2d(**options)
     return None
 
 

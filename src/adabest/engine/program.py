@@ -6,6 +6,8 @@ included, so on a GPU a step is captured once as a CUDA graph and replayed, with
 """
 
 import contextlib
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,13 +150,21 @@ class Program:
         """How much memory it takes, apart from what functional layers need on their way."""
         return self._room.bytes
 
+    def try_out(self) -> None:
+        """Makes a step of nobody, which raises what torch can't do for many clients at once."""
+        own = self._setting.loss is not None or self._setting.augment is not None
+        if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
+            with _torch_quiet():
+                self._work(moved=False, bent=False)
+
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
         self._load(cohort)
         moved, bent = cohort.moves is not None, cohort.offset is not None
-        for _ in range(int(cohort.chosen.shape[0])):
-            heartbeat()
-            self._one_step(moved, bent)
+        with _torch_quiet():
+            for _ in range(int(cohort.chosen.shape[0])):
+                heartbeat()
+                self._one_step(moved, bent)
         return self._w
 
     def _load(self, cohort: Cohort) -> None:
@@ -253,7 +263,7 @@ class Program:
             places = torch.arange(setting.batch, device=self._device)
             step = self._step.to(torch.int64)
             keys = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
-            images = setting.augment(images, keys).flatten(0, 1)
+            images = vmap(setting.augment)(images, keys).flatten(0, 1)
             twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
 
     def _lose(self, source: Source, scores: Tensor) -> Tensor:
@@ -290,7 +300,9 @@ class Program:
                     through = isinstance(before, LinearLayer) and before.shape.relu
                     work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
                 case FunctionalLayer():
-                    work = FunctionalWork(layer, regions, setting.operators, setting.shapes, first=first)
+                    work = FunctionalWork(
+                        layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
+                    )
             works.append(work)
         self._room.bytes += room.bytes
         return works
@@ -308,6 +320,14 @@ def _input_shape(setting: Setting) -> InputShape:
 def _stored_scores(setting: Setting) -> int:
     last = setting.layers[-1]
     return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
+
+
+@contextlib.contextmanager
+def _torch_quiet() -> Iterator[None]:
+    """Without torch's remark that it does some operation for one client after another: a user can't change that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield
 
 
 def _without(whole: Any, name: str) -> Any:

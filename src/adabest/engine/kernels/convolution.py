@@ -49,7 +49,8 @@ BLOCKS = {
 
 @triton.jit
 def _better(value, position, other, other_position: tl.constexpr):
-    return tl.maximum(value, other), tl.where(other > value, other_position, position)
+    best = tl.maximum(value, other, propagate_nan=tl.PropagateNan.ALL)  # NaN tells of a divergence
+    return best, tl.where(other > value, other_position, position)
 
 
 @triton.jit

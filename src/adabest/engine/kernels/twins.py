@@ -252,6 +252,7 @@ def update(direction: Direction, pace: Pace, rates: Rates, half: Tensor) -> None
     norm = torch.linalg.vector_norm(d, dim=1)
     # A norm too large for a number must end the run, not shrink the step to nothing.
     factor = torch.where(torch.isinf(norm), torch.nan, (rates.clip / norm).clamp(max=1.0))
+    factor = torch.where(torch.isinf(rates.clip), 1.0, factor)
     moved = w - rates.eta[:, None] * (factor[:, None] * d + rates.decay[:, None] * w)
     torch.where((pace.step < pace.steps)[:, None], moved, w, out=w)
     if half is not w:

@@ -65,10 +65,12 @@ def _update(
         return
     slot = tl.arange(0, SLOTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + client * slots + slot, mask=slot < slots, other=0.0), 0))
-    factor = tl.load(clip + client) / norm
+    most = tl.load(clip + client)
+    factor = most / norm
     factor = tl.where(factor > 1.0, 1.0, factor)
     # A norm too large for a number must end the run, not shrink the step to nothing.
     factor = tl.where(norm == float("inf"), float("nan"), factor)
+    factor = tl.where(most == float("inf"), 1.0, factor)
     element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = element < PARAMETERS
     first = client * PARAMETERS
@@ -99,7 +101,8 @@ def fold(
 
 def correct(direction: Direction, pace: Pace, region: Region, gradient: Tensor) -> None:
     """See ``twins.correct``."""
-    fold(direction, pace, region, gradient[:, None], None, gradient[:, None])
+    rows = gradient.contiguous()[:, None]
+    fold(direction, pace, region, rows, None, rows)
 
 
 def slots(size: int) -> int:

@@ -1,0 +1,199 @@
+"""Classifiers of 2×6×6 images with all that users write into a model, for the tests of what engines make of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+INPUT = (2, 6, 6)
+FEATURES = 72
+CLASSES = 3
+
+
+class Written(nn.Module):
+    """A model whose forward pass is a function of the model and its input."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Any], **layers: Any) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.function(self, x)
+        return scores
+
+
+def _with_functions(self: Any, x: Tensor) -> Any:
+    x = functional.max_pool2d(torch.relu(self.conv(x)), 2)
+    return self.out(functional.relu(self.hidden(torch.flatten(x, 1)), inplace=True))
+
+
+def _residual(self: Any, x: Tensor) -> Any:
+    x = self.conv(x)
+    return self.out((x + self.inner(functional.relu(x))).mean(dim=(2, 3)))
+
+
+def _shared(self: Any, x: Tensor) -> Any:
+    x = self.first(x.flatten(1))
+    return self.out(self.inner(functional.relu(self.inner(x))))
+
+
+def _tied(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.first(x.flatten(1)))
+    return self.out(functional.linear(x, self.first.weight.t()))
+
+
+def _gated(self: Any, x: Tensor) -> Any:
+    value, gate = self.first(x.flatten(1)).chunk(2, dim=1)
+    return self.out(value * torch.sigmoid(gate))
+
+
+def _patches(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.first(x.reshape(-1, 12)))
+    return self.out(x.reshape(-1, 24))
+
+
+def _direct_parameter(self: Any, x: Tensor) -> Any:
+    return self.out(self.scale * self.first(x.flatten(1)) + self.shift)
+
+
+def _branching(self: Any, x: Tensor) -> Any:
+    x = self.first(x.flatten(1))
+    if len(x.shape) == 2 and x.shape[1] > 4:
+        x = functional.relu(x)
+    return self.out(x)
+
+
+def _on_shape_of_batch(self: Any, x: Tensor) -> Any:
+    x = self.first(x.view(x.size(0), -1))
+    return self.out(x if x.shape[0] > 1000 else functional.relu(x))
+
+
+def _recurrent(self: Any, x: Tensor) -> Any:
+    states, _ = self.cell(x.flatten(1, 2))
+    return self.out(states[:, -1])
+
+
+def _depends_on_data(self: Any, x: Tensor) -> Any:
+    x = self.first(x.flatten(1))
+    return self.out(x * 2 if x.sum() > 0 else x)
+
+
+def _two_inputs_of_one(self: Any, x: Tensor) -> Any:
+    return self.out(torch.cat([self.first(x.flatten(1)), x.mean(dim=(2, 3))], dim=1))
+
+
+def _frozen() -> nn.Module:
+    layers = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+    layers[0].weight.requires_grad_(False)
+    for parameter in layers[3].parameters():
+        parameter.requires_grad_(False)
+    return layers
+
+
+def _with_buffer() -> nn.Module:
+    model = Written(lambda self, x: self.out(x.flatten(1) * self.mask), out=nn.Linear(FEATURES, CLASSES))
+    model.register_buffer("mask", torch.rand(FEATURES))
+    return model
+
+
+def _hooked() -> nn.Module:
+    layer = nn.Linear(FEATURES, 6)
+    layer.register_forward_hook(lambda _layer, _given, result: result * 0.5)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), nn.Linear(6, CLASSES))
+
+
+def _unused() -> nn.Module:
+    return Written(lambda self, x: self.out(x.flatten(1)), out=nn.Linear(FEATURES, CLASSES), spare=nn.Linear(2, 2))
+
+
+def _mixed() -> nn.Module:
+    """All kinds of layers in a row, with dropout of both sorts."""
+    return nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(5, 6, (2, 3), padding=(1, 1), bias=False),
+        nn.GroupNorm(2, 6),
+        nn.Dropout2d(0.3),
+        nn.Conv2d(6, 4, 3, stride=2, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Dropout(0.4),
+        nn.Linear(16, 7),
+        nn.ReLU(),
+        nn.Linear(7, 6, bias=False),
+        nn.Tanh(),
+        nn.Linear(6, CLASSES),
+    )
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "functions": lambda: Written(
+        _with_functions, conv=nn.Conv2d(2, 5, 3), hidden=nn.Linear(20, 6), out=nn.Linear(6, CLASSES)
+    ),
+    "residual": lambda: Written(
+        _residual, conv=nn.Conv2d(2, 4, 3), inner=nn.Conv2d(4, 4, 3, padding=1), out=nn.Linear(4, CLASSES)
+    ),
+    "shared": lambda: Written(_shared, first=nn.Linear(FEATURES, 5), inner=nn.Linear(5, 5), out=nn.Linear(5, CLASSES)),
+    "tied": lambda: Written(_tied, first=nn.Linear(FEATURES, 5), out=nn.Linear(FEATURES, CLASSES)),
+    "gated": lambda: Written(_gated, first=nn.Linear(FEATURES, 10), out=nn.Linear(5, CLASSES)),
+    "patches": lambda: Written(_patches, first=nn.Linear(12, 4), out=nn.Linear(24, CLASSES)),
+    "direct parameter": lambda: Written(
+        _direct_parameter,
+        first=nn.Linear(FEATURES, 5),
+        out=nn.Linear(5, CLASSES),
+        scale=nn.Parameter(torch.rand(5)),
+        shift=nn.Parameter(torch.rand(1)),
+    ),
+    "branching": lambda: Written(_branching, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
+    "shape of batch": lambda: Written(_on_shape_of_batch, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
+    "two inputs of one": lambda: Written(_two_inputs_of_one, first=nn.Linear(FEATURES, 5), out=nn.Linear(7, CLASSES)),
+    "frozen": _frozen,
+    "buffer": _with_buffer,
+    "hooked": _hooked,
+    "unused": _unused,
+    "weight norm": lambda: nn.Sequential(
+        nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(FEATURES, 5)), nn.ReLU(), nn.Linear(5, CLASSES)
+    ),
+    "pool of three": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(16, CLASSES)
+    ),
+    "overlapping pool": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.MaxPool2d(2, stride=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, CLASSES)
+    ),
+    "odd pool": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 2), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(16, CLASSES)
+    ),
+    "strided": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16, CLASSES)),
+    "same padding": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Flatten(), nn.Linear(144, CLASSES)),
+    "convolutions only": lambda: nn.Sequential(nn.Conv2d(2, 20, 3), nn.ReLU(), nn.Conv2d(20, CLASSES, 4), nn.Flatten()),
+    "relu at the end": lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES), nn.ReLU()),
+    "normed at the end": lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES), nn.LayerNorm(CLASSES)),
+    "flattened, then normed": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, CLASSES)
+    ),
+    "double relu and pool": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.ReLU(), nn.ReLU(), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, CLASSES)
+    ),
+    "batch statistics": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(64, CLASSES)
+    ),
+    "mixed": _mixed,
+}
+
+# What can't be computed for many clients at once.
+ONE_BY_ONE: dict[str, Callable[[], nn.Module]] = {
+    "depends on data": lambda: Written(_depends_on_data, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
+    "recurrent": lambda: Written(_recurrent, cell=nn.LSTM(6, 5, batch_first=True), out=nn.Linear(5, CLASSES)),
+}
+
+
+def make(name: str, seed: int = 0) -> nn.Module:
+    """One of the models, with weights of its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return (MODELS | ONE_BY_ONE)[name]()

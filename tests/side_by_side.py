@@ -1,0 +1,156 @@
+"""The same small federation under two engines, and how far apart they are."""
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adabest.algorithms import Algorithm
+from adabest.data import Dataset, from_arrays
+from adabest.data.augmentation import none
+from adabest.engine import (
+    BatchedEngine,
+    ClassificationTask,
+    Engine,
+    Exchange,
+    LocalTraining,
+    Metrics,
+    ReferenceEngine,
+    Rules,
+    Simulation,
+)
+from adabest.engine.bench import Bench
+from adabest.engine.exchange import Answer
+from adabest.engine.task import Heartbeat
+from adabest.federation import Attendance, Partition, Scheme, cut
+from adabest.models import build_model
+
+CLIENTS = 8
+
+
+class StackedEngine(BatchedEngine):
+    """The batched engine as it is on a GPU, whatever it would choose for a CPU: all clients in one program."""
+
+    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
+        if kind not in self._benches:
+            task = next(iter(requests.values())).task
+            assert isinstance(task, ClassificationTask)
+            self._benches[kind] = Bench(task, self._precision, self._most)
+        return super()._train(kind, requests)
+
+
+@functools.cache
+def make_dataset(shape: tuple[int, ...], classes: int = 3) -> Dataset:
+    """Random bytes, or random numbers where inputs aren't images; labels that have something to do with them."""
+    generator = np.random.default_rng(0)
+
+    def split(count: int) -> tuple[np.ndarray, np.ndarray]:
+        y = np.arange(count) % classes
+        x = generator.integers(0, 150, (count, *shape)) + 25 * y.reshape(-1, *[1] * len(shape))
+        return (x.astype(np.uint8) if len(shape) == 3 else (x / 100 - 1).astype(np.float32)), y
+
+    return from_arrays(*split(130), *split(20), name="noise")
+
+
+@functools.cache
+def make_partition(shape: tuple[int, ...], classes: int = 3, *, unbalance: float = 1.0, seed: int = 1) -> Partition:
+    dataset = make_dataset(shape, classes)
+    scheme = Scheme(CLIENTS, 0, "dirichlet", alpha=0.5, unbalance=unbalance, seed=seed)
+    return cut(dataset.y_train.numpy(), dataset.classes, scheme)
+
+
+class Case(NamedTuple):
+    """What a federation learns, and how."""
+
+    model: str | nn.Module
+    shape: tuple[int, ...]
+    unbalance: float = 1.0
+    partition_seed: int = 1
+    seed: int = 0
+    dtype: torch.dtype = torch.float64
+    augmentation: Any = none
+    kind: Any = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def task(self) -> ClassificationTask:
+        dataset = make_dataset(self.shape)
+        partition = make_partition(self.shape, unbalance=self.unbalance, seed=self.partition_seed)
+        example = (dataset.x_train[:2].float() - dataset.mean) / dataset.std
+        return ClassificationTask(
+            dataset,
+            partition,
+            build_model(self.model, example, dataset.classes, self.seed),
+            augmentation=self.augmentation,
+            seed=self.seed,
+            dtype=self.dtype,
+            kind=self.kind,
+            **{"epochs": 2, "batch_size": 7, **dict(self.options)},
+        )
+
+
+def simulate(
+    algorithm: Algorithm,
+    case: Case,
+    engine: Callable[[Heartbeat], Engine],
+    training: LocalTraining | None = None,
+    rules: Rules | None = None,
+) -> Simulation:
+    task = case.task()
+    return Simulation(
+        algorithm,
+        task,
+        task.partition.training,
+        training=training or LocalTraining(weight_decay=1e-3, learning_rate_decay=0.9, clip=1.0),
+        attendance=Attendance(participation=0.4, seed=case.seed),
+        rules=rules,
+        engine=engine,
+    )
+
+
+def run(simulation: Simulation, rounds: int = 3) -> list[Metrics]:
+    found = [simulation.step(evaluate=True) for _ in range(rounds)]
+    return [metrics for metrics in found if metrics is not None]
+
+
+def distance(mine: Simulation, other: Simulation) -> float:
+    """The largest ‖a − b‖ / ‖θ‖ over θ, θ̄, h, the scored model, and all that the server and the clients keep."""
+    scale = float(other.state.cloud.norm())
+    one, two = mine.snapshot().tensors, other.snapshot().tensors
+    assert one.keys() == two.keys()
+    vectors = [(one[name], two[name]) for name in one]
+    vectors.append((mine.scored_model(), other.scored_model()))
+    if other.state.h is not None:
+        assert mine.state.h is not None
+        vectors.append((mine.state.h, other.state.h))
+    return max(_norm(a, b) for a, b in vectors if a.is_floating_point() and a.numel() > 0) / scale
+
+
+def _norm(a: Tensor, b: Tensor) -> float:
+    assert a.shape == b.shape
+    assert a.dtype == b.dtype
+    return float((a - b).norm())
+
+
+def assert_alike(
+    algorithm: Algorithm,
+    case: Case,
+    engine: Callable[[Heartbeat], Engine],
+    *,
+    rounds: int = 3,
+    limit: float = 1e-11,
+    **settings: Any,
+) -> tuple[Simulation, Simulation]:
+    """A federation comes to the same under an engine as under the reference engine, its metrics included."""
+    mine = simulate(algorithm, case, engine, **settings)
+    truth = simulate(algorithm, case, ReferenceEngine, **settings)
+    for found, expected in zip(run(mine, rounds), run(truth, rounds), strict=True):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            rounding = 10 * limit if limit < 1e-6 or "accuracy" not in name else 0.1  # a guess may be a close one
+            assert found[name] == (value if value is None else pytest.approx(value, rel=rounding, abs=rounding)), name
+    assert distance(mine, truth) <= limit
+    return mine, truth

@@ -1,0 +1,478 @@
+"""Every Triton kernel equals its twin, and every twin what plain torch computes.
+
+Without a GPU the kernels run in Triton's interpreter (see ``conftest.py``), one program after another in NumPy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import odd_models
+import pytest
+import torch
+from side_by_side import Case, StackedEngine, distance, simulate
+from torch import Tensor
+from torch.nn import functional
+
+from adabest.algorithms import AdaBest
+from adabest.data.augmentation import flip_crop
+from adabest.engine import LocalTraining, ReferenceEngine, bench
+from adabest.engine.kernels import twins
+from adabest.engine.kernels.buffers import Direction, Pace, Rates, Region, Source
+from adabest.engine.kernels.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
+from adabest.engine.packing import packing
+from adabest.engine.plan import ConvolutionLayer, LinearLayer
+from adabest.engine.tables import Names, moves
+from adabest.random import Purpose, bits
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+triton = pytest.importorskip("triton", reason="Triton isn't installed")
+from adabest.engine.kernels import convolution  # noqa: E402
+from adabest.engine.kernels.fused import Fused  # noqa: E402
+
+KERNELS: Any = Fused("ieee")
+CLIENTS, BATCH = 3, 4
+ALONE = 1  # the client that has made all its steps
+FINE: Any = {"rtol": 1e-9, "atol": 1e-10}
+COARSE: Any = {"rtol": 1e-4, "atol": 2e-5}
+
+
+@pytest.fixture(autouse=True)
+def drawn() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, dtype=dtype).to(DEVICE)
+
+
+def nothing(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What a kernel must overwrite."""
+    return torch.full(shape, torch.nan if dtype.is_floating_point else 77, dtype=dtype, device=DEVICE)
+
+
+def pace() -> Pace:
+    steps = torch.full((CLIENTS,), 3, dtype=torch.int32)
+    steps[ALONE] = 1
+    return Pace(torch.ones(1, dtype=torch.int32, device=DEVICE), steps.to(DEVICE))
+
+
+def others(tensor: Tensor) -> Tensor:
+    """Without the client that is left alone."""
+    return tensor[[client for client in range(CLIENTS) if client != ALONE]]
+
+
+def assert_twins(found: Tensor, expected: Tensor, poison: Tensor) -> None:
+    """A kernel's result is its twin's, except for the client that must be as it was."""
+    assert not torch.isnan(others(expected.double())).any()
+    torch.testing.assert_close(others(found), others(expected), **COARSE)
+    torch.testing.assert_close(found[ALONE], poison[ALONE], rtol=0, atol=0, equal_nan=True)
+
+
+def direction(size: int, slots: int, *, bent: bool, dtype: torch.dtype = torch.float32) -> Direction:
+    return Direction(
+        d=nothing(CLIENTS, size, dtype=dtype),
+        w=random(CLIENTS, size, dtype=dtype),
+        offset=random(CLIENTS, size, dtype=dtype) if bent else None,
+        scale=random(CLIENTS, dtype=dtype),
+        rho=random(CLIENTS, dtype=dtype) if bent else torch.zeros(CLIENTS, dtype=dtype, device=DEVICE),
+        squares=nothing(CLIENTS, slots, dtype=dtype),
+    )
+
+
+def fresh(whole: Direction) -> Direction:
+    return replace(whole, d=nothing(*whole.d.shape, dtype=whole.d.dtype))
+
+
+# --- Convolutions -----------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    ConvolutionShape(3, 8, 9, 5, (5, 5), pool=2, relu=True, unfolded=True),
+    ConvolutionShape(1, 7, 6, 16, (3, 3), padding=(1, 1), relu=True, unfolded=True),
+    ConvolutionShape(3, 5, 5, 5, (2, 3), padding=(0, 2), bias=False, pool=2, unfolded=True),
+    ConvolutionShape(16, 6, 5, 5, (3, 3), padding=(1, 1), pool=2, relu=True),
+    ConvolutionShape(20, 4, 5, 70, (2, 3), relu=True),
+    ConvolutionShape(16, 5, 4, 16, (1, 1), bias=False),
+    ConvolutionShape(3, 5, 6, 16, (3, 3), padding=(2, 1), pool=2),
+    ConvolutionShape(20, 7, 7, 5, (5, 5), padding=(2, 2), bias=False, relu=True, pool=2),
+]
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s.channels}x{s.height}x{s.width}-{s.outputs}")
+
+
+class Convolution:
+    """A convolution's buffers, filled with numbers that plain torch has as well."""
+
+    def __init__(self, shape: ConvolutionShape, dtype: torch.dtype, border: tuple[int, int] = (0, 0)) -> None:
+        self.shape, self.dtype = shape, dtype
+        names = {"w": (shape.outputs, shape.channels, *shape.kernel), "b": (shape.outputs,)}
+        layer = ConvolutionLayer(shape, "w", "b" if shape.bias else None)
+        if not shape.bias:
+            del names["b"]
+        self.packing = packing((layer,), names, twins, DEVICE)
+        self.images = random(CLIENTS, BATCH, shape.channels, shape.height, shape.width, dtype=dtype)
+        self.weight = random(CLIENTS, *names["w"], dtype=dtype)
+        self.bias = random(CLIENTS, shape.outputs, dtype=dtype)
+        vectors = torch.cat([self.weight.flatten(1), self.bias] if shape.bias else [self.weight.flatten(1)], dim=1)
+        regions = self.packing.regions[0]
+        packed = self.packing.pack(vectors)
+        self.w, self.b = regions[0].of(packed), regions[1].of(packed) if shape.bias else None
+        self.x = torch.zeros((CLIENTS, BATCH, *shape.stored_input), dtype=dtype, device=DEVICE)
+        twins.place(unfolded_or_not(shape), self.images.flatten(0, 1), self.x)
+        rows, columns = shape.pooled
+        stored = (CLIENTS, BATCH, rows + 2 * border[0], columns + 2 * border[1], shape.stored_outputs)
+        self.y = torch.zeros(stored, dtype=dtype, device=DEVICE)
+        twins.interior(self.y, shape.pooled).fill_(torch.nan)
+        self.kind = nothing(CLIENTS, BATCH, rows, columns, shape.stored_outputs, dtype=torch.uint8)
+        self.dy = random(*self.kind.shape, dtype=dtype)
+        self.dy[..., shape.outputs :] = 0.0
+
+    def forward(self, operators: Any) -> tuple[Tensor, Tensor]:
+        y, kind = self.y.clone(), self.kind.clone()
+        operators.convolve(self.shape, pace(), self.x, self.w, self.b, y, kind)
+        return y, kind
+
+    def empty_dense(self) -> Tensor:
+        """Poisoned where pools are: what doesn't fill a pool is never written, and zero."""
+        shape = self.shape
+        dense = torch.zeros((CLIENTS, BATCH, *shape.dense, shape.stored_outputs), dtype=self.dtype, device=DEVICE)
+        dense[:, :, : shape.pooled[0] * shape.pool, : shape.pooled[1] * shape.pool] = torch.nan
+        return dense
+
+    def spread(self, operators: Any, kind: Tensor) -> tuple[Tensor, Tensor]:
+        parts = operators.parts(self.shape, BATCH).spread
+        bias = nothing(CLIENTS, parts, self.shape.stored_outputs, dtype=self.dtype)
+        dense = self.empty_dense()
+        operators.spread(self.shape, pace(), self.dy, kind, dense, bias)
+        return dense, bias
+
+    def empty_input_gradient(self) -> Tensor:
+        shape = self.shape
+        return nothing(CLIENTS, BATCH, shape.height, shape.width, padded(shape.channels), dtype=self.dtype)
+
+    def input_gradient(self, operators: Any, dense: Tensor) -> Tensor:
+        dx = self.empty_input_gradient()
+        operators.input_gradient(self.shape, pace(), dense, self.w, dx)
+        return dx
+
+    def weight_gradient(self, operators: Any, dense: Tensor) -> Tensor:
+        parts = operators.parts(self.shape, BATCH).weight
+        partial = nothing(CLIENTS, parts, self.shape.depth * self.shape.stored_outputs, dtype=self.dtype)
+        operators.weight_gradient(self.shape, pace(), self.x, dense, partial)
+        return partial
+
+    def weight_gradient_of_pools(self, operators: Any, kind: Tensor) -> tuple[Tensor, Tensor]:
+        parts = operators.parts(self.shape, BATCH).pools
+        partial = nothing(CLIENTS, parts, self.shape.depth * self.shape.stored_outputs, dtype=self.dtype)
+        bias = nothing(CLIENTS, parts, self.shape.stored_outputs, dtype=self.dtype)
+        operators.weight_gradient_of_pools(self.shape, pace(), self.x, self.dy, kind, partial, bias)
+        return partial, bias
+
+
+@every_shape
+def test_twins_of_convolutions_against_autograd(shape: ConvolutionShape) -> None:
+    case = Convolution(shape, torch.float64, border=(1, 2))
+    y, kind = case.forward(twins)
+    dense, bias = case.spread(twins, kind)
+    partial = case.weight_gradient(twins, dense)
+    regions = case.packing.regions[0]
+    packed = torch.zeros((CLIENTS, case.packing.size), dtype=torch.float64, device=DEVICE)
+    regions[0].of(packed).copy_(partial.sum(dim=1))
+    if shape.bias:
+        regions[1].of(packed).copy_(bias.sum(dim=1))
+    gradient = case.packing.unpack(packed)
+    for client in range(CLIENTS):
+        image, weight, offset = (t[client].clone().requires_grad_() for t in (case.images, case.weight, case.bias))
+        expected = functional.conv2d(image, weight, offset if shape.bias else None, padding=shape.padding)
+        expected = functional.max_pool2d(expected, shape.pool)
+        expected = expected.relu() if shape.relu else expected
+        inside = twins.interior(y, shape.pooled)[client]
+        torch.testing.assert_close(inside[..., : shape.outputs].permute(0, 3, 1, 2), expected, **FINE)
+        expected.backward(case.dy[client, ..., : shape.outputs].permute(0, 3, 1, 2))  # type: ignore[no-untyped-call]
+        leaves = [weight, offset] if shape.bias else [weight]
+        flat_gradient = torch.cat([leaf.grad.flatten() for leaf in leaves if leaf.grad is not None])
+        torch.testing.assert_close(gradient[client], flat_gradient, **FINE)
+        if not shape.unfolded:
+            dx = case.input_gradient(twins, dense)[client]
+            assert image.grad is not None
+            torch.testing.assert_close(dx[..., : shape.channels].permute(0, 3, 1, 2), image.grad, **FINE)
+            assert not dx[..., shape.channels :].any()
+    assert not y[..., shape.outputs :].any(), "padding stays zero"
+    assert float(y.abs().sum()) == pytest.approx(float(twins.interior(y, shape.pooled).abs().sum())), "so does a border"
+    of_pools = case.weight_gradient_of_pools(twins, kind)
+    torch.testing.assert_close(of_pools[0].sum(dim=1), partial.sum(dim=1), **FINE)
+    torch.testing.assert_close(of_pools[1].sum(dim=1), bias.sum(dim=1), **FINE)
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["one part", "several parts"])
+@every_shape
+def test_kernels_of_convolutions(shape: ConvolutionShape, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if parts > 1:
+        for name in ("_PART", "_POOL_PART"):
+            monkeypatch.setattr(convolution, name, 2 * shape.dense[0] * shape.dense[1] - 3)
+        monkeypatch.setattr(convolution, "_SPREAD_PIXELS", 16)
+        assert convolution.parts(shape, BATCH).weight >= 2
+    case = Convolution(shape, torch.float32, border=(parts, 2))
+    y, kind = case.forward(twins)
+    found_y, found_kind = case.forward(KERNELS)
+    assert_twins(found_y, y, case.y)
+    assert_twins(found_kind, kind, case.kind)
+    dense, bias = case.spread(twins, kind)
+    found_dense, found_bias = case.spread(KERNELS, kind)
+    assert_twins(found_dense, dense, case.empty_dense())
+    assert_twins(found_bias.sum(dim=1), bias.sum(dim=1), nothing(*bias[:, 0].shape))
+    if not shape.unfolded:
+        dx = case.input_gradient(twins, dense)
+        assert_twins(case.input_gradient(KERNELS, dense), dx, case.empty_input_gradient())
+    partial = case.weight_gradient(twins, dense).sum(dim=1)
+    assert_twins(case.weight_gradient(KERNELS, dense).sum(dim=1), partial, nothing(*partial.shape))
+    of_pools = case.weight_gradient_of_pools(KERNELS, kind)
+    assert_twins(of_pools[0].sum(dim=1), partial, nothing(*partial.shape))
+    assert_twins(of_pools[1].sum(dim=1), bias.sum(dim=1), nothing(*bias[:, 0].shape))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+def test_a_divergence_isnt_hidden_by_relu_or_pooling(operators: Any) -> None:
+    case = Convolution(SHAPES[0], torch.float32)
+    case.w[0] = torch.nan
+    case.x[2, 0, :, 0] = torch.nan  # only some of the inputs of some pools
+    y, _ = case.forward(operators)
+    assert bool(torch.isnan(y[0, ..., : SHAPES[0].outputs]).all())
+    assert bool(torch.isnan(y[2, 0, 0, 0, : SHAPES[0].outputs]).all())
+
+
+# --- Linear layers ----------------------------------------------------------------------------------------------------
+
+LINEAR = [(16, 5, 4), (48, 16, 20), (80, 70, 3), (144, 33, 70)]  # inputs, outputs, samples
+every_linear = pytest.mark.parametrize(("inputs", "outputs", "batch"), LINEAR)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
+@every_linear
+def test_linear_layers(inputs: int, outputs: int, batch: int, bias: bool) -> None:
+    for relu, dtype, operators in ((True, torch.float64, twins), (False, torch.float32, KERNELS)):
+        _linear(LinearShape(inputs, outputs, bias, relu), batch, dtype, operators)
+        _linear(LinearShape(inputs, outputs, bias, not relu), batch, dtype, operators)
+
+
+def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) -> None:
+    """Forward and backward, against autograd; the kernels write more of their buffers than the twins."""
+    close = FINE if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    layer = LinearLayer(shape, "w", "b" if shape.bias else None, None)
+    names = {"w": (shape.outputs, shape.inputs), "b": (shape.outputs,)}
+    if not shape.bias:
+        del names["b"]
+    layout = packing((layer,), names, operators, DEVICE)
+    vectors = random(CLIENTS, len(layout.target), dtype=dtype)
+    regions, packed = layout.regions[0], layout.pack(vectors)
+    weight, bias = regions[0].of(packed), regions[1].of(packed) if shape.bias else None
+    x = random(CLIENTS, batch, shape.inputs, dtype=dtype).relu()
+    y = torch.zeros((CLIENTS, batch, shape.stored_outputs), dtype=dtype, device=DEVICE)
+    y[..., : shape.outputs if operators is twins else None] = torch.nan
+    empty = y.clone()
+    operators.linear(shape, pace(), x, weight, bias, y)
+    dy = random(*y.shape, dtype=dtype)
+    dy[..., shape.outputs :] = 0
+    dx, through = nothing(*x.shape, dtype=dtype), nothing(*x.shape, dtype=dtype)
+    operators.linear_input_gradient(shape, pace(), dy, weight, None, dx)
+    operators.linear_input_gradient(shape, pace(), dy, weight, x, through)
+    bent = direction(layout.size, layout.slots, bent=True, dtype=dtype)
+    straight = direction(layout.size, layout.slots, bent=False, dtype=dtype)
+    for one in (bent, straight):
+        operators.linear_weight_gradient(shape, pace(), x, dy, one, regions[0], regions[1] if shape.bias else None)
+    for client in range(CLIENTS):
+        if client == ALONE and operators is KERNELS:
+            for poisoned in (dx, through, bent.d, straight.d, bent.squares):
+                assert bool(torch.isnan(poisoned[client]).all())
+            torch.testing.assert_close(y[client], empty[client], equal_nan=True)
+            continue
+        leaves = [x[client].clone().requires_grad_(), vectors[client].clone().requires_grad_()]
+        matrix = leaves[1][: shape.outputs * shape.inputs].view(shape.outputs, shape.inputs)
+        score = functional.linear(leaves[0], matrix, leaves[1][shape.outputs * shape.inputs :] if shape.bias else None)
+        score.backward(dy[client, :, : shape.outputs])  # type: ignore[no-untyped-call]
+        expected = score.relu() if shape.relu else score
+        torch.testing.assert_close(y[client, :, : shape.outputs], expected, **close)
+        assert not y[client, :, shape.outputs :].any()
+        assert leaves[0].grad is not None
+        assert leaves[1].grad is not None
+        torch.testing.assert_close(dx[client], leaves[0].grad, **close)
+        torch.testing.assert_close(through[client], leaves[0].grad * (x[client] > 0), **close)
+        for one in (bent, straight):
+            gradient = one.scale[client] * leaves[1].grad + one.rho[client] * layout.unpack(one.w)[client]
+            if one.offset is not None:
+                gradient = gradient + layout.unpack(one.offset)[client]
+            torch.testing.assert_close(layout.unpack(one.d)[client], gradient, **close)
+            if operators is KERNELS:
+                assert float(one.squares[client].sum()) == pytest.approx(float(gradient.square().sum()), rel=1e-4)
+
+
+# --- Corrections and updates ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bent", [True, False])
+def test_folding(bent: bool) -> None:
+    weight, bias = Region(64, 1500, 1), Region(1600, 48, 3)
+    mine = direction(1700, 5, bent=bent)
+    twin = fresh(mine)
+    partial, of_bias = random(CLIENTS, 3, weight.size), random(CLIENTS, 2, bias.size)
+    KERNELS.fold(mine, pace(), weight, partial, bias, of_bias)
+    twins.fold(twin, pace(), weight, partial, bias, of_bias)
+    for region, first, last in ((weight, 1, 3), (bias, 3, 4)):
+        own = region.of(twin.d)
+        assert_twins(region.of(mine.d), own, nothing(*own.shape))
+        squares = others(mine.squares[:, first:last]).sum(dim=1)
+        torch.testing.assert_close(squares, others(own).square().sum(dim=1), **COARSE)
+    untouched = torch.ones(1700, dtype=torch.bool)
+    untouched[64:1564] = untouched[1600:1648] = False
+    assert bool(torch.isnan(mine.d[:, untouched.to(DEVICE)]).all())
+    assert bool(torch.isnan(mine.squares[:, [0, 4]]).all())
+    by_hand = mine.scale[0] * partial[0].sum(dim=0) + mine.rho[0] * mine.w[0, 64:1564]
+    by_hand = by_hand + mine.offset[0, 64:1564] if mine.offset is not None else by_hand
+    torch.testing.assert_close(twin.d[0, 64:1564], by_hand, **COARSE)
+
+
+def test_correcting_a_gradient_that_doesnt_lie_in_a_row() -> None:
+    region, mine = Region(0, 40, 0), direction(64, 1, bent=True)
+    twin, gradient = fresh(mine), random(40, CLIENTS).T
+    KERNELS.correct(mine, pace(), region, gradient)
+    twins.correct(twin, pace(), region, gradient)
+    assert_twins(region.of(mine.d), region.of(twin.d), nothing(CLIENTS, 40))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+@pytest.mark.parametrize("half", [False, True], ids=["full", "half"])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's NumPy on ∞ / ∞
+def test_updates(operators: Any, half: bool) -> None:
+    size = 5000  # more than one block
+    for clip, huge in ((1.0, False), (1e6, False), (torch.inf, False), (1.0, True), (torch.inf, True)):
+        whole = direction(size, 7, bent=False)
+        whole.d.copy_(random(CLIENTS, size) * (1e30 if huge else 1.0))
+        whole.squares.copy_((whole.d.square().sum(dim=1, keepdim=True) / 7).expand(-1, 7))
+        rates = Rates(*(torch.full((CLIENTS,), value, device=DEVICE) for value in (0.1, clip, 0.01)))
+        before, copied = whole.w.clone(), random(CLIENTS, size).to(torch.bfloat16)
+        copied[ALONE] = before[ALONE]
+        operators.update(whole, pace(), rates, copied if half else whole.w)
+        norm = torch.linalg.vector_norm(whole.d.double(), dim=1, keepdim=True)
+        factor = (clip / norm).clamp(max=1.0)
+        if huge and clip == 1.0:  # its square is no number in float32
+            factor = torch.full_like(factor, torch.nan)
+        expected = (before - 0.1 * (factor * whole.d.double() + 0.01 * before)).float()
+        expected[ALONE] = before[ALONE]
+        torch.testing.assert_close(whole.w, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+        if half:
+            # The interpreter cuts bits off where a GPU rounds.
+            torch.testing.assert_close(copied.float(), whole.w, rtol=2**-7, atol=0, equal_nan=True)
+
+
+# --- Batches and losses -----------------------------------------------------------------------------------------------
+
+
+def make_source(inputs: Tensor, *, moved: bool, classes: int = 5) -> Source:
+    channels = inputs.shape[1] if inputs.ndim == 4 else 1
+    named = Names(*(torch.arange(CLIENTS) + 10 * place for place in range(3)))
+    return Source(
+        inputs=inputs.to(DEVICE),
+        labels=(torch.arange(len(inputs)) % classes).to(DEVICE),
+        mean=random(channels),
+        deviation=torch.rand(channels).to(DEVICE) + 0.5,
+        chosen=torch.randint(len(inputs), (2, CLIENTS, BATCH), dtype=torch.int32).to(DEVICE),
+        moves=moves(named, 2, BATCH).to(DEVICE) if moved else None,
+    )
+
+
+INPUTS = {
+    "flat image": flat(3, 5, 7),
+    "unfolded": unfolded_or_not(ConvolutionShape(3, 5, 7, 5, (2, 3), padding=(0, 2), unfolded=True)),
+    "unfolded, one channel": unfolded_or_not(ConvolutionShape(1, 9, 9, 5, (3, 3), padding=(1, 1), unfolded=True)),
+    "plain": unfolded_or_not(ConvolutionShape(17, 4, 5, 5, (3, 3), padding=(1, 1))),
+}
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "still"])
+@pytest.mark.parametrize("floating", [True, False], ids=["floats", "bytes"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_gathering(name: str, floating: bool, moved: bool) -> None:
+    shape = INPUTS[name]
+    images = torch.randint(0, 256, (9, shape.channels, shape.height, shape.width), dtype=torch.uint8)
+    source = make_source(images.float() / 9 if floating else images, moved=moved)
+    expected = torch.zeros((CLIENTS, BATCH, *shape.stored), device=DEVICE)
+    twins.gather(shape, source, pace(), expected)
+    found = nothing(*expected.shape)
+    KERNELS.gather(shape, source, pace(), found)
+    assert_twins(found, expected, nothing(*expected.shape))
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "still"])
+def test_the_twin_of_gathering_against_the_augmentation(moved: bool) -> None:
+    images = torch.randint(0, 256, (9, 3, 11, 9), dtype=torch.uint8)
+    source = make_source(images, moved=moved)
+    shape = unfolded_or_not(ConvolutionShape(3, 11, 9, 5, (3, 3), padding=(1, 1), unfolded=True))
+    found = torch.zeros((CLIENTS, BATCH, *shape.stored), device=DEVICE)
+    twins.gather(shape, source, pace(), found)
+    plain = (images[source.chosen[1].cpu().long()] - source.mean.cpu().view(-1, 1, 1)) / source.deviation.cpu().view(
+        -1, 1, 1
+    )
+    if moved:
+        words = [(torch.arange(CLIENTS) + 10 * place)[:, None] for place in range(3)]
+        plain = flip_crop(plain, bits(words[0], Purpose.AUGMENTATION, *words[1:], 1, torch.arange(BATCH)))
+    runs = functional.unfold(plain.flatten(0, 1), 3, padding=1).view(-1, 3, 3, 3, 11, 9)  # channel, row, column of taps
+    run = runs[:, :, 1].permute(0, 3, 4, 2, 1).flatten(3)  # the row of the pixel itself
+    torch.testing.assert_close(found.flatten(0, 1)[:, 1:-1, :, :9].cpu(), run, **COARSE)
+    assert not found[..., 9:].any()
+    assert not found[:, :, [0, -1]].any()
+
+
+@pytest.mark.parametrize("classes", [2, 5, 16, 70])
+def test_cross_entropy(classes: int) -> None:
+    source = make_source(torch.zeros(9, 3), moved=False, classes=classes)
+    stored = padded(classes)
+    scores = 5 * random(CLIENTS, BATCH, stored)  # whatever is in the padding
+    outcomes = []
+    for operators in (twins, KERNELS):
+        dy = torch.zeros_like(scores)
+        dy[..., : classes if operators is twins else None] = torch.nan
+        losses, right = nothing(2, CLIENTS, BATCH), nothing(2, CLIENTS, BATCH, dtype=torch.uint8)
+        operators.cross_entropy(source, pace(), scores, classes, dy, losses, right)
+        assert bool(torch.isnan(losses[0]).all()), "only the current step is written"
+        assert bool((right[0] == 77).all())
+        outcomes.append((dy, losses[1], right[1]))
+    for expected, found in zip(*outcomes, strict=True):
+        poison = torch.full_like(found, 77 if found.dtype == torch.uint8 else torch.nan)
+        assert_twins(found, expected, poison)
+    own = scores[..., :classes].double().requires_grad_()
+    labels = source.labels[source.chosen[1].long()]
+    plain = functional.cross_entropy(own.flatten(0, 1), labels.flatten(), reduction="none").view(CLIENTS, BATCH)
+    plain.mean(dim=1).sum().backward()  # type: ignore[no-untyped-call]
+    assert own.grad is not None
+    dy, losses, right = outcomes[0]
+    torch.testing.assert_close(dy[..., :classes].double(), own.grad, **COARSE)
+    assert not dy[..., classes:].any()
+    torch.testing.assert_close(losses.double(), plain.detach(), **COARSE)
+    assert torch.equal(right.bool(), own.argmax(dim=-1) == labels)
+
+
+# --- All of them together ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed"])
+def test_a_round_with_the_kernels(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
+    monkeypatch.setattr(bench, "operators", lambda *_args, **_options: KERNELS)
+    case = Case(
+        odd_models.make("mixed") if model == "mixed" else model,
+        odd_models.INPUT,
+        dtype=torch.float32,
+        augmentation=flip_crop,
+        options=(("epochs", 1), ("device", DEVICE)),
+    )
+    training = LocalTraining(clip=0.3, weight_decay=0.01)
+    mine, truth = (simulate(AdaBest(mu=0.5), case, engine, training) for engine in (StackedEngine, ReferenceEngine))
+    task: Any = truth._task
+    cohort = np.array(sorted(range(8), key=task.steps)[:2])
+    for simulation in (mine, truth):
+        simulation.step(cohort=cohort)
+        simulation.step(cohort=cohort[1:])
+    assert distance(mine, truth) < 1e-5

@@ -1,0 +1,162 @@
+"""What becomes of models in the batched engine: which layers get operators of their own, and that nothing is lost."""
+
+import pytest
+import torch
+from odd_models import CLASSES, INPUT, MODELS, ONE_BY_ONE, make
+from torch import Tensor, nn
+
+from adabest.engine.plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan
+from adabest.errors import InputError
+from adabest.models import build_model, prepare
+
+EXAMPLE = torch.linspace(-1, 1, 2 * 72).reshape(2, *INPUT)
+
+
+def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
+    return plan(prepare(module, example), example)
+
+
+def short(layer: Layer) -> str:
+    """A layer in a word: C or L with p for pooling and r for relu, F for a functional one."""
+    match layer:
+        case ConvolutionLayer(shape=shape):
+            return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case LinearLayer(shape=shape):
+            return "L" + "r" * shape.relu
+        case FunctionalLayer():
+            return "F"
+
+
+def row_of(module: nn.Module, example: Tensor = EXAMPLE) -> str:
+    return " ".join(short(layer) for layer in plan_of(module, example))
+
+
+ROWS = {
+    "functions": "Cpr Lr L",
+    "residual": "C F L",
+    "shared": "F",
+    "tied": "F",
+    "gated": "L F L",
+    "patches": "F L",
+    "direct parameter": "F",
+    "branching": "F",
+    "shape of batch": "F",
+    "two inputs of one": "F L",
+    "frozen": "F L",
+    "buffer": "F",
+    "hooked": "F L",
+    "unused": "F",
+    "weight norm": "F L",
+    "pool of three": "Cr F L",
+    "overlapping pool": "C F L",
+    "odd pool": "Cpr L",
+    "strided": "F L",
+    "same padding": "F L",
+    "convolutions only": "Cr C",
+    "relu at the end": "Lr",
+    "normed at the end": "L F",
+    "flattened, then normed": "C F L",
+    "double relu and pool": "Cr F L",
+    "batch statistics": "C F L",
+    "mixed": "Cpr C F Lr L F L",
+    "depends on data": "F",
+    "recurrent": "F L",
+}
+
+
+def test_every_model_is_looked_at() -> None:
+    assert ROWS.keys() == (MODELS | ONE_BY_ONE).keys()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_which_layers_a_model_becomes(name: str) -> None:
+    assert row_of(make(name)) == ROWS[name]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "row"),
+    [
+        ("logistic", (5,), "L"),
+        ("mlp,hidden=4x3", (1, 6, 6), "Lr Lr L"),
+        ("cnn", (3, 20, 20), "Cpr Cpr Lr Lr L"),
+        ("resnet,width=8", (3, 8, 8), "C F L"),
+    ],
+)
+def test_the_models_that_come_along(model: str, shape: tuple[int, ...], row: str) -> None:
+    example = torch.zeros(2, *shape)
+    assert row_of(build_model(model, example, 10, 0), example) == row
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
+    module = prepare(make(name), EXAMPLE)
+    found: list[str] = []
+    for layer in plan(module, EXAMPLE):
+        if isinstance(layer, FunctionalLayer):
+            found += layer.parameters
+        else:
+            found += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+    assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shapes_go_on_where_they_ended(name: str) -> None:
+    shape = INPUT
+    for layer in plan_of(make(name)):
+        if isinstance(layer, FunctionalLayer):
+            assert torch.Size(layer.input).numel() == torch.Size(shape).numel()
+        elif isinstance(layer, ConvolutionLayer):
+            assert (layer.shape.channels, layer.shape.height, layer.shape.width) == shape
+        shape = layer.output  # type: ignore[assignment]
+    assert torch.Size(shape).numel() == CLASSES
+
+
+def test_the_shape_of_a_convolution() -> None:
+    first, second = plan_of(make("mixed"))[:2]
+    assert isinstance(first, ConvolutionLayer)
+    assert isinstance(second, ConvolutionLayer)
+    assert (first.shape.unfolded, second.shape.unfolded) == (True, False)
+    assert (first.shape.kernel, first.shape.padding, first.shape.bias) == ((3, 3), (1, 1), True)
+    assert (second.shape.kernel, second.shape.padding, second.shape.bias) == ((2, 3), (1, 1), False)
+    assert (first.weight, first.bias, second.weight, second.bias) == ("0.weight", "0.bias", "3.weight", None)
+    assert second.shape.dense == (4, 3)
+
+
+def test_a_linear_layer_knows_how_its_image_lies() -> None:
+    layers = plan_of(make("odd pool"))
+    assert isinstance(layers[1], LinearLayer)
+    assert layers[1].image == (4, 2, 2)
+    assert layers[1].shape.inputs == 2 * 2 * 16
+    (alone,) = plan_of(nn.Sequential(nn.Flatten(), nn.Linear(72, 3)))
+    assert isinstance(alone, LinearLayer)
+    assert alone.image is None
+    assert alone.shape.inputs == 80
+
+
+def test_an_image_with_many_channels_is_not_unfolded() -> None:
+    example = torch.zeros(2, 16, 4, 4)
+    layers = plan_of(nn.Sequential(nn.Conv2d(16, 3, 4), nn.Flatten()), example)
+    assert isinstance(layers[0], ConvolutionLayer)
+    assert not layers[0].shape.unfolded
+
+
+def test_values_that_happen_to_have_as_many_rows_as_there_are_inputs() -> None:
+    """Sequence first, and the sequence is as long as the batch that shapes are learnt from."""
+
+    class SequenceFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.out = nn.Linear(36, 4), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.inner(x.flatten(2).transpose(0, 1))[0] * 1.0
+            scores: Tensor = self.out(torch.cat([x, x], dim=1))
+            return scores
+
+    assert row_of(SequenceFirst()) == "F L"
+
+
+def test_batch_norm_is_refused_by_its_name() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 3))
+    with pytest.raises(InputError, match=r"layer '1' \(BatchNorm2d\) changes its .* nn.GroupNorm"):
+        prepare(model, EXAMPLE)
