@@ -1,12 +1,11 @@
-"""How long partitioners take, and how that grows; writes docs/assets/partitioners.png and prints a table.
+"""How long partitioners take, and how that grows.
 
-python benchmarks/partitioners.py
-
-`dirichlet-legacy` draws one sample after another by nature and is measured up to 50,000 samples only.
+``dirichlet-legacy`` draws one sample after another by nature and is measured up to 50,000 samples only.
 """
 
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,14 +13,26 @@ from matplotlib.figure import Figure
 
 from adabest.federation import PARTITIONERS, Scheme, cut
 from adabest.report import Table
+from benchmarks import machine
 
 CLASSES = 10
 SIZES = ((5_000, 110), (50_000, 1_100), (250_000, 11_000), (1_000_000, 100_000))
 LARGEST_FOR_LEGACY = 50_000
-FIGURE = Path(__file__).parent.parent / "docs" / "assets" / "partitioners.png"
+_MARKERS = "osD^v"
 
 
-def seconds(name: str, samples: int, clients: int) -> float:
+def measure() -> dict[str, list[float | None]]:
+    """Seconds of each partitioner for each (samples, clients); None where it would take too long."""
+    return {
+        name: [
+            None if name == "dirichlet-legacy" and samples > LARGEST_FOR_LEGACY else _seconds(name, samples, clients)
+            for samples, clients in SIZES
+        ]
+        for name in PARTITIONERS.builtin
+    }
+
+
+def _seconds(name: str, samples: int, clients: int) -> float:
     """The best of three."""
     labels = np.arange(samples) % CLASSES
     scheme = Scheme(clients, 0, name, alpha=0.3, unbalance=0.0, seed=0)
@@ -33,25 +44,40 @@ def seconds(name: str, samples: int, clients: int) -> float:
     return min(times)
 
 
-measured: dict[str, list[float | None]] = {
-    name: [
-        None if name == "dirichlet-legacy" and samples > LARGEST_FOR_LEGACY else seconds(name, samples, clients)
-        for samples, clients in SIZES
-    ]
-    for name in PARTITIONERS.builtin
-}
-head = ("samples / clients", *(f"{samples:,} / {clients:,}" for samples, clients in SIZES))
-rows = [(name, *("–" if t is None else f"{t:.3f} s" for t in times)) for name, times in measured.items()]
-print(Table(head, tuple(rows)).markdown())
+def table(measured: dict[str, list[float | None]]) -> Table:
+    """Partitioners in numbers."""
+    head = ("samples / clients", *(f"{samples:,} / {clients:,}" for samples, clients in SIZES))
+    return Table(
+        head, tuple((name, *("–" if t is None else f"{t:.3f} s" for t in times)) for name, times in measured.items())
+    )
 
-figure = Figure(figsize=(6, 3.6), layout="constrained")
-FigureCanvasAgg(figure)
-axes = figure.subplots()
-for name, times in measured.items():
-    points = [(samples, t) for (samples, _), t in zip(SIZES, times, strict=True) if t is not None]
-    axes.loglog(*zip(*points, strict=True), marker="o", label=name)
-axes.set(xlabel="samples", ylabel="seconds", title="Cutting a training set into clients")
-axes.grid(alpha=0.3, which="both")
-axes.legend(frameon=False)
-FIGURE.parent.mkdir(parents=True, exist_ok=True)
-figure.savefig(FIGURE, dpi=110)
+
+def page(run: dict[str, Any], tables: Sequence[str]) -> str:
+    """The results as a page: how long partitioners take, and what draws cost."""
+    cuts, draws = tables
+    return "\n".join(
+        [
+            "# Partitions and draws\n",
+            f"{machine.words(run)}. Commit {run['commit']}, {run['date']}:\n",
+            f"<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n",
+            "## Cutting a training set into clients, best of three\n",
+            cuts,
+            "![Seconds over samples, for each partitioner](../assets/partitioners.png)\n",
+            "## Drawing who takes part, time of a round\n",
+            draws,
+        ]
+    )
+
+
+def figure(measured: dict[str, list[float | None]]) -> Figure:
+    """Seconds over samples, one line a partitioner."""
+    drawn = Figure(figsize=(6, 3.6), layout="constrained")
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    for (name, times), marker in zip(measured.items(), _MARKERS, strict=False):
+        points = [(samples, t) for (samples, _), t in zip(SIZES, times, strict=True) if t is not None]
+        axes.loglog(*zip(*points, strict=True), marker=marker, label=name)
+    axes.set(xlabel="samples", ylabel="seconds", title="Cutting a training set into clients")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False)
+    return drawn

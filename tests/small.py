@@ -86,7 +86,7 @@ def plain_network(w: Tensor, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 def plain_inputs(x: Tensor) -> Tensor:
     """Standardised by hand, in float64."""
-    pixels = make_dataset().x_train.double()
+    pixels = make_dataset().x_train[:].double()
     mean, std = pixels.mean().float().double(), pixels.std(correction=0).float().double()
     return (x.double() - mean) / std
 

@@ -99,11 +99,14 @@ def test_the_engine_knows_no_algorithm_by_name() -> None:
 
 
 def test_only_the_engine_knows_of_devices() -> None:
-    """A device is chosen in runs/build.py and used in engine/; models/vector.py puts a module where it is told."""
+    """A device is chosen in runs/build.py, set up in runs/surroundings.py and used in engine/.
+
+    models/vector.py puts a module where it is told.
+    """
     mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
     knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
     outside = {name for name in knowing if not name.startswith("engine/")}
-    assert outside == {"runs/build.py", "models/vector.py"}
+    assert outside == {"runs/build.py", "runs/surroundings.py", "models/vector.py"}
     assert len(knowing) > len(outside)
 
 

@@ -62,6 +62,9 @@ EVERYTHING: dict[str, Any] = {
     "precision": "float64",
     "clients_in_parallel": 2,
     "threads": 1,
+    "client_memory": "1MiB",
+    "client_device_memory": "2MiB",
+    "client_disk": "3MiB",
     "mu": 0.3,
     "clip_proximal": False,
     "sample_mean": "progressive",
@@ -252,6 +255,9 @@ class TestMistakes:
             ("epochs", 0, "epochs = 0: it must be at least 1"),
             ("batch_size", 0, "batch_size = 0: it must be at least 1"),
             ("checkpoint_every", -1, "checkpoint_every = -1: it must be at least 0"),
+            ("client_memory", "6 gigs", "client_memory = '6 gigs': a size looks like 6GiB, 500MB or 0"),
+            ("client_device_memory", "-1GB", "client_device_memory = '-1GB': a size looks like"),
+            ("client_disk", "", "client_disk = '': a size looks like"),
             ("threads", 0, "threads = 0: it must be at least 1"),
             ("clients", 0, "clients = 0: at least one client must train"),
             ("clients", 220, "242 clients (220 to train, 22 to validate) are more than the 241 training samples"),
@@ -479,7 +485,8 @@ class TestDigest:
     def test_how_it_is_executed_does_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
         elsewhere: dict[str, Any] = {"data_dir": None, "checkpoint_every": None, "threads": None, "device": "cuda:1"}
-        elsewhere |= {"clients_in_parallel": None}
+        sizes = ("client_memory", "client_device_memory", "client_disk")
+        elsewhere |= dict.fromkeys(("clients_in_parallel", *sizes))
         same = dataclasses.replace(config, **elsewhere, tensorboard=False, loggers=())
         assert same.digest() == config.digest()
 
@@ -487,7 +494,7 @@ class TestDigest:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
         execution = {"data_dir", "checkpoint_every", "threads", "device", "tensorboard", "loggers"}
-        execution |= {"clients_in_parallel"}
+        execution |= {"clients_in_parallel", "client_memory", "client_device_memory", "client_disk"}
         others = EVERYTHING.keys() - execution - OWN
         for name in others:
             value = getattr(config, name)

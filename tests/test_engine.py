@@ -30,7 +30,6 @@ from adabest.algorithms import FedAvg
 from adabest.algorithms.base import Correction
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import ClassificationTask, LocalTraining, Rules
-from adabest.engine.clients import ClientStore
 from adabest.engine.local import local_step
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.scored import ScoredModel
@@ -359,46 +358,6 @@ class TestReduction:
         replies = reduce_replies({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])
         with pytest.raises(KeyError, match=r"'model' under 'samples': it isn't declared.*model under one"):
             replies.mean("model", "samples")
-
-
-class TestClientStore:
-    def test_holds_what_was_last_written(self) -> None:
-        store, expected = ClientStore(), {}
-        generator = np.random.default_rng(0)
-        for _ in range(20):
-            chosen = generator.choice(10**9 + np.arange(60), size=3, replace=False).tolist()
-            changes = {client: {"h": torch.rand(4), "count": torch.randint(9, (1,))} for client in chosen}
-            store.write(changes)
-            expected.update(changes)
-            assert len(store) == len(expected)
-        assert len(store) > 16  # it grew more than once
-        for client, fields in expected.items():
-            assert client in store
-            assert list(store.read(client)) == ["h", "count"]
-            assert all(torch.equal(store.read(client)[name], value) for name, value in fields.items())
-        assert 5 not in store
-        assert store.read(chosen[0])["count"].dtype == torch.int64
-        # As tensors, clients are in the order of their first times, and no row is left over.
-        assert store.state()["ids"].tolist() == list(expected)
-        assert torch.equal(store.state()["h"], torch.stack([fields["h"] for fields in expected.values()]))
-        assert list(store) == list(expected)
-
-    @pytest.mark.parametrize("clients", [0, 1, 3, 9])
-    def test_round_trip_and_growth_after_it(self, clients: int) -> None:
-        store = ClientStore()
-        store.write({client: {"h": torch.full((2,), float(client))} for client in range(clients)})
-        again = ClientStore.from_state(store.state())
-        again.write({client: {"h": torch.full((2,), 10.0 + client)} for client in range(50, 90)})
-        assert len(again) == clients + 40
-        assert len(store) == clients
-        expected = [*range(clients), *range(60, 100)]
-        assert again.state()["h"].tolist() == [[float(value)] * 2 for value in expected]
-
-    def test_a_field_may_come_later(self) -> None:
-        store = ClientStore()
-        store.write({client: {"a": torch.ones(1)} for client in range(40)})
-        store.write({39: {"b": torch.ones(1)}})
-        assert store.read(39)["b"].tolist() == [1.0]
 
 
 class TestScoredModel:

@@ -35,7 +35,7 @@ def colours() -> adabest.Dataset:
     mean, std = torch.tensor([110.0, 140.0, 55.0]), torch.tensor([50.0, 60.0, 25.0])
     return replace(
         stripes(),
-        x_train=larger(stripes().x_train),
+        x_train=larger(stripes().x_train[:]),
         x_test=larger(stripes().x_test),
         mean=mean.reshape(3, 1, 1),
         std=std.reshape(3, 1, 1),

@@ -153,7 +153,7 @@ class TestOptions:
         data = load_dataset(specification)
         assert (len(data.y_train), len(data.y_test)) == (48, 12)
         assert data.y_test.bincount().tolist() == [4, 4, 4], "every class has its share"
-        everyone = torch.cat([data.x_train, data.x_test])[:, 0, 0, 0]
+        everyone = torch.cat([data.x_train[:], data.x_test])[:, 0, 0, 0]
         assert sorted(everyone.tolist()) == list(range(100, 160)), "and every sample is used once"
         assert data.clients is not None
         for pixel, client, label in zip(data.x_train[:, 0, 0, 0].tolist(), data.clients, data.y_train, strict=True):

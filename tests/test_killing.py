@@ -19,6 +19,7 @@ from tiny_runs import TESTS, arguments, checkpoints, command, results, resume, r
 import adabest
 from adabest.algorithms import ALGORITHMS
 from adabest.federation import SAMPLERS
+from adabest.runs.folder import is_ours
 
 # One row a round, so that the file of metrics shows how far a process is. The number of threads is part of what makes
 # two runs equal, and this process has one.
@@ -77,6 +78,19 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert left.round % 3 == 0
         assert left.round < 60
     assert left.round >= 27, "the second process should have continued, not started again"
+    assert resume(folder).status == "finished"
+    assert results(folder) == results(straight.folder)
+
+
+def test_killed_with_hardly_any_memory_for_clients(tmp_path: Path) -> None:
+    """Their rows lie in a file that nobody finds afterwards."""
+    straight, folder = run(tmp_path / "straight", **SLOW), tmp_path / "killed"
+    with process(*begin_or_resume(folder, {**SLOW, "client_memory": "6kB"})) as child:
+        wait_for_rounds(child, 20, folder)
+        child.kill()
+        child.wait()
+    assert adabest.load(folder).status == "killed"
+    assert [path.name for path in folder.iterdir() if not is_ours(path.name) or path.name.startswith("clients")] == []
     assert resume(folder).status == "finished"
     assert results(folder) == results(straight.folder)
 
@@ -198,6 +212,12 @@ def test_killed_many_times(algorithm: str, checkpoint_every: int, tmp_path: Path
     settings = {**SLOW, "algorithm": algorithm, "checkpoint_every": checkpoint_every, "unbalance": 0.3}
     settings |= {"model": "tiny_runs:dropping", "augmentation": "flip-crop"}
     assert_survives(settings, random.Random(f"{algorithm} {checkpoint_every}"), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("budget", ["0", "6kB", "20kB"])
+def test_killed_many_times_with_little_memory_for_clients(budget: str, tmp_path: Path) -> None:
+    assert_survives({**SLOW, "client_memory": budget, "checkpoint_every": 2}, random.Random(budget), tmp_path)
 
 
 @pytest.mark.soak

@@ -18,7 +18,7 @@ from torch import Tensor
 import adabest
 from adabest.algorithms import ALGORITHMS, FedAvg
 from adabest.algorithms.base import Replies, ServerContext, Update
-from adabest.engine import Snapshot
+from adabest.engine import View
 from adabest.engine.exchange import Answer, Exchange
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import InputError, Interrupted
@@ -254,7 +254,7 @@ class TestInterruption:
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
 
-        def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
+        def slow_save(folder: RunFolder, snapshot: View) -> None:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
@@ -267,10 +267,10 @@ class TestInterruption:
     def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save = save_checkpoint
 
-        def full(folder: RunFolder, snapshot: Snapshot) -> None:
+        def full(folder: RunFolder, view: View) -> None:
             if folder.path.name == "1":
                 raise OSError(28, "No space left on device")
-            save(folder, snapshot)
+            save(folder, view)
 
         monkeypatch.setattr(pace, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
@@ -377,7 +377,7 @@ class TestPace:
             now += 5.0
             return exchange(self, requests)
 
-        def slow_save(folder: RunFolder, snapshot: Snapshot) -> None:
+        def slow_save(folder: RunFolder, snapshot: View) -> None:
             nonlocal now
             now += 2.0
             saved.append((folder.path.name, int(snapshot.numbers["round"])))

@@ -107,7 +107,7 @@ class TestLayouts:
         data = load_official(spec, str(tmp_path))
         assert data.name == name
         assert data.x_train.dtype == torch.uint8
-        assert data.x_train.is_contiguous()
+        assert data.x_train[:].is_contiguous()
         assert data.y_train.dtype == torch.int64
         assert data.classes == spec.classes
         for key, array in expected(name).items():
@@ -154,7 +154,7 @@ class TestEmnist:
         tiny.write(tmp_path, mixed)
         data = load_official(tiny.TINY_EMNIST_L, str(tmp_path))
         assert data.y_train.tolist() == [letter for letter in order if letter < 10]
-        for image, label in zip(data.x_train, data.y_train, strict=True):
+        for image, label in zip(data.x_train[:], data.y_train, strict=True):
             assert int(image[0, 25, 4]) == 101 + int(label)
 
     def test_too_few_of_a_letter(self, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def of_the_file(
     rounds = one_file.train(
         args,
         model,
-        plain_inputs(dataset.x_train),
+        plain_inputs(dataset.x_train[:]),
         dataset.y_train,
         partition=list(own.values()),
         cohorts=cohorts,

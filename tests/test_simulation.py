@@ -186,12 +186,13 @@ class TestScoredModel:
             simulation.step()
         seen = {int(client) for t in (1, 2, 3) for client in simulation.cohort(t)}
         assert len(seen) < len(simulation._clients)
-        allocated = max(len(field) for field in simulation.state.clients._fields.values())
-        assert allocated <= 2 * len(seen), "what is allocated, not only what is used"
         tensors = simulation.snapshot().tensors
+        rows = [tensor for name, tensor in tensors.items() if name.startswith("clients.") and name != "clients.ids"]
+        used = sum(tensor.numel() * tensor.element_size() for tensor in rows)
+        allocated = sum(simulation.state.clients.bytes().values())
+        assert used <= allocated <= 2 * used, "what is allocated, not only what is used"
         assert set(tensors["clients.ids"].tolist()) == seen
-        rows = {name: len(tensor) for name, tensor in tensors.items() if name.startswith("clients.")}
-        assert set(rows.values()) == {len(seen)}
+        assert {len(tensor) for tensor in rows} == {len(seen)}
 
 
 @dataclass(frozen=True)

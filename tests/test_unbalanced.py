@@ -204,7 +204,7 @@ def make_world(local_steps: str) -> World:
     federation = runs.build_federation(config, components)
     partition, dataset = federation.partition, components.dataset
     return World(
-        x=plain_inputs(dataset.x_train).reshape(-1, 36).numpy(),
+        x=plain_inputs(dataset.x_train[:]).reshape(-1, 36).numpy(),
         y=dataset.y_train.numpy(),
         own=[partition.of(i) for i in range(CLIENTS + 3)],
         training=partition.training.tolist(),

@@ -38,7 +38,7 @@ from adabest.runs.folder import RunFolder, write_text
 def other_stripes() -> adabest.Dataset:
     """Another data set under the same name."""
     data = stripes()
-    return dataclasses.replace(data, x_train=data.x_train.flip(0))
+    return dataclasses.replace(data, x_train=data.x_train[:].flip(0))
 
 
 class TestStaleResults:

@@ -46,6 +46,7 @@ class Purpose(enum.IntEnum):
     INITIAL_MODEL = 8
     TEST_SPLIT = 9
     POPULATION = 10
+    SYNTHETIC = 11
 
 
 def signed(word: int) -> int:

@@ -7,6 +7,7 @@ options behind its name, ``module:name,key=value``; one called ``data_dir`` is g
 
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.data.dataset import Dataset, Defaults, from_arrays, from_npz
+from adabest.data.inputs import Inputs
 from adabest.data.listing import Listing, list_datasets
 from adabest.data.loading import DATASETS, findable, is_file_name, load_dataset
 from adabest.data.location import data_folder
@@ -16,6 +17,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Defaults",
+    "Inputs",
     "Listing",
     "data_folder",
     "findable",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adabest.data.inputs import Inputs
 from adabest.errors import InputError
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -37,11 +38,12 @@ class Defaults:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A classification data set in memory.
+    """A classification data set.
 
     Attributes:
         name: What it is called.
-        x_train: Training inputs, ``[samples, *shape]``, in bytes or floating point.
+        x_train: Training inputs, ``[samples, *shape]``, in bytes or floating point: a tensor, or ``Inputs`` that are
+            made when they are asked for.
         y_train: Training labels, int64 in [0, classes).
         x_test: Test inputs.
         y_test: Test labels.
@@ -54,7 +56,7 @@ class Dataset:
     """
 
     name: str
-    x_train: Tensor
+    x_train: Tensor | Inputs
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
@@ -82,9 +84,9 @@ class Dataset:
     def fingerprint(self) -> str:
         """A digest of everything that training and testing see."""
         digest = hashlib.sha256(repr((self.classes, self.input_shape)).encode())
-        for tensor in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
-            digest.update(str(tensor.dtype).encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
+        for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
+            digest.update(str(part.dtype).encode())
+            digest.update(part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else part.fingerprint())
         if self.clients is not None:
             digest.update(self.clients.numpy().tobytes())
         return digest.hexdigest()
@@ -207,17 +209,17 @@ def _check_clients(name: str, clients: Tensor, samples: int) -> None:
         raise InputError(f"data set {name}: clients should count from 0 without gaps; from_arrays numbers them so")
 
 
-def _check(name: str, arrays: Mapping[str, Tensor]) -> None:
+def _check(name: str, arrays: Mapping[str, Any]) -> None:
     for split in ("train", "test"):
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-        if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or len(y) == 0:
+        if y.ndim != 1 or len(x.shape) < 2 or len(x) != len(y) or len(y) == 0:
             raise InputError(
                 f"data set {name}: x_{split} {tuple(x.shape)} and y_{split} {tuple(y.shape)} should have the same, "
                 "non-zero number of samples, x at least two dimensions and y one"
             )
         if int(y.min()) < 0:
             raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")
-        if x.is_floating_point() and not bool(torch.isfinite(x.to(torch.float32)).all()):
+        if x.dtype.is_floating_point and isinstance(x, Tensor) and not bool(torch.isfinite(x.to(torch.float32)).all()):
             raise InputError(f"data set {name}: x_{split} holds values that aren't finite")
     x_train, x_test = arrays["x_train"], arrays["x_test"]
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:

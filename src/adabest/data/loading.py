@@ -13,6 +13,7 @@ from adabest.data.digits import digits
 from adabest.data.huggingface import huggingface
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
+from adabest.data.synthetic import synthetic
 from adabest.errors import InputError
 from adabest.registry import Option, Registry, check_options, options_of, split_specification
 
@@ -24,6 +25,7 @@ DATASETS: Registry[Callable[..., Dataset]] = Registry(
         **{name: functools.partial(load_official, spec) for name, spec in OFFICIAL.items()},
         "huggingface": huggingface,
         "leaf": leaf,
+        "synthetic": synthetic,
     },
 )
 

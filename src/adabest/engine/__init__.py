@@ -3,14 +3,16 @@
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.bench import Precision
 from adabest.engine.classification import LOSSES, ClassificationTask
+from adabest.engine.clients import Pieces
 from adabest.engine.exchange import Engine, Exchange, Outcome
 from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local import LocalTraining
+from adabest.engine.memory import Memory, parse_size
 from adabest.engine.metrics import Metrics
 from adabest.engine.quadratic import QuadraticTask
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
-from adabest.engine.state import Snapshot, State
+from adabest.engine.state import Snapshot, State, View
 from adabest.engine.task import LocalPass, Scores, Task, ValidationScores
 
 __all__ = [
@@ -22,8 +24,10 @@ __all__ = [
     "Lane",
     "LocalPass",
     "LocalTraining",
+    "Memory",
     "Metrics",
     "Outcome",
+    "Pieces",
     "Precision",
     "QuadraticTask",
     "ReferenceEngine",
@@ -34,6 +38,8 @@ __all__ = [
     "State",
     "Task",
     "ValidationScores",
+    "View",
     "advance",
     "advance_together",
+    "parse_size",
 ]

@@ -150,8 +150,12 @@ class Bench:
 
         def vectors(values: Sequence[Tensor]) -> Tensor:
             """Each group's vector or vectors, packed, one row a client."""
-            rows = [pack(value).expand(count, -1) for value, count in zip(values, counts, strict=True)]
-            return torch.cat(rows)
+            packed = pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
+            rows, at = list[int](), 0
+            for value, count in zip(values, counts, strict=True):
+                rows += [at] * count if value.ndim == 1 else range(at, at + count)
+                at += 1 if value.ndim == 1 else count
+            return packed if len(rows) == at else packed[torch.tensor(rows, device=packed.device)]
 
         def numbers(values: Sequence[Any]) -> Tensor:
             columns = [
@@ -163,7 +167,7 @@ class Bench:
         corrections = [group.correction for group in groups]
         offset = None
         if any(correction.offset is not None for correction in corrections):
-            nothing = torch.zeros_like(like[..., :]) if like.ndim == 1 else torch.zeros_like(like[0])
+            nothing = like.new_zeros(like.shape[-1])
             offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
         return Cohort(
             start=vectors([correction.start for correction in corrections]),

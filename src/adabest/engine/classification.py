@@ -15,6 +15,7 @@ from torch.nn import functional
 from adabest import random
 from adabest.data import Dataset
 from adabest.data.augmentation import Augmentation, none
+from adabest.data.inputs import Inputs
 from adabest.engine.task import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.errors import InputError
 from adabest.federation import Partition
@@ -39,7 +40,7 @@ class DeviceData:
     """A data set's tensors on a device; the attributes are those of ``Dataset``."""
 
     dataset: Dataset
-    x_train: Tensor
+    x_train: Tensor | Inputs
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
@@ -52,8 +53,8 @@ def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
     """A data set on a device: one copy for all tasks that use it at the same time."""
     found = _ON_DEVICES.get((id(dataset), device))
     if found is None:
-        tensors = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
-        found = DeviceData(dataset, *(tensor.to(device) for tensor in tensors))
+        others = (tensor.to(device) for tensor in (dataset.y_train, dataset.x_test, dataset.y_test))
+        found = DeviceData(dataset, dataset.x_train.to(device), *others)
         _ON_DEVICES[id(dataset), device] = found
     return found
 

@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
+from adabest.engine.clients import ClientStore, OneByOne, Pieces
 from adabest.engine.exchange import Engine, Exchange, Outcome, estimate_norms
 from adabest.engine.lanes import advance
 from adabest.engine.local import LocalTraining
+from adabest.engine.memory import Memory
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored import AveragedModel, ScoredModel
-from adabest.engine.state import Snapshot, State
+from adabest.engine.state import Snapshot, State, View
 from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
 from adabest.federation import Attendance, Roster
@@ -63,10 +65,12 @@ class Simulation:
         task: Task,
         clients: np.ndarray,
         *,
+        samples: np.ndarray | None = None,
         training: LocalTraining | None = None,
         attendance: Attendance | None = None,
         rules: Rules | None = None,
         engine: Callable[[Heartbeat], Engine] = ReferenceEngine,
+        memory: Memory | None = None,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> None:
         """Sets a federation up before its first round.
@@ -75,10 +79,12 @@ class Simulation:
             algorithm: What is simulated.
             task: What is learnt.
             clients: The training clients, ascending.
+            samples: n_i of each, if they are known; else the task is asked, client by client.
             training: How clients train.
             attendance: Who is present, and who takes part.
             rules: How rounds go.
             engine: What executes the clients' work.
+            memory: What the things that clients keep may take of device, memory and disk.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -89,12 +95,16 @@ class Simulation:
         self._rules = rules or Rules()
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
+        self._memory = memory or Memory(self._initial.device)
         self._engine: Engine = engine(heartbeat)
-        self._samples = np.array([task.samples(client) for client in self._clients.tolist()])
+        self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
-        self._client_type = type(algorithm.client_init(self._initial))
+        fresh = algorithm.client_init(self._initial)
+        self._client_type = type(fresh)
+        cohort = max(1, round(self._attendance.participation * len(self._clients)))
+        self._memory.refuse_too_little(cohort, message_bytes([*fresh, self._initial]))
         self.state = State(
             round=0,
             cloud=self._initial,
@@ -103,6 +113,7 @@ class Simulation:
             h=None,
             scored=ScoredModel.empty(self._initial),
             averaged=None if self._rules.average_from is None else AveragedModel.empty(self._initial),
+            clients=ClientStore(self._memory),
         )
 
     def scored_model(self) -> Tensor:
@@ -181,16 +192,20 @@ class Simulation:
         self.state = after
         return metrics
 
+    def view(self) -> View:
+        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything."""
+        tensors, numbers = self.state.view()
+        arrays, counts = self._roster.state()
+        tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
+        return View(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""
-        tensors, numbers = self.state.snapshot()
-        arrays, counts = self._roster.state()
-        tensors |= {_ROSTER + name: torch.from_numpy(array) for name, array in arrays.items()}
-        return Snapshot(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+        return self.view().copy()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
-        self.state = State.from_snapshot(snapshot, type(self.state.server), self._initial.device)
+        self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory)
         self._roster = self._roster_before_round_one()
         self._roster.restore(
             {name: tensor.cpu().numpy() for name, tensor in _with_prefix(_ROSTER, snapshot.tensors).items()},
@@ -282,8 +297,9 @@ class Simulation:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        states = {client: self.client_state(client) for client in self.state.clients}
-        states |= {outcome.client: outcome.state for outcome in outcomes}
+        latest = {outcome.client: outcome.state for outcome in outcomes}
+        everyone = dict.fromkeys([*self.state.clients, *latest])
+        states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
         return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:

@@ -3,18 +3,31 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from adabest.engine.clients import ClientStore
+from adabest.engine.clients import ClientStore, Pieces
+from adabest.engine.memory import Memory
 from adabest.engine.scored import AveragedModel, ScoredModel
+
+_CLIENTS = "clients."
 
 
 class Snapshot(NamedTuple):
-    """A state as tensors and numbers, ready to be written to disk."""
+    """A state as tensors and numbers: a copy, or what a checkpoint holds."""
 
     tensors: dict[str, Tensor]
     numbers: dict[str, float | int]
+
+
+class View(NamedTuple):
+    """A state as it stands, ready to be written to disk; the next round changes it."""
+
+    tensors: dict[str, Pieces]
+    numbers: dict[str, float | int]
+
+    def copy(self) -> Snapshot:
+        """One that later rounds don't change."""
+        return Snapshot({name: pieces.copy() for name, pieces in self.tensors.items()}, dict(self.numbers))
 
 
 @dataclass
@@ -49,13 +62,12 @@ class State:
     local_steps: int = 0
     skipped_rounds: int = 0
 
-    def snapshot(self) -> Snapshot:
-        """A copy; later rounds don't change it."""
+    def view(self) -> View:
+        """Everything, as it stands."""
         tensors = {"cloud": self.cloud, "aggregate": self.aggregate, "scored.total": self.scored.total}
         if self.h is not None:
             tensors["h"] = self.h
         tensors |= {f"server.{name}": value for name, value in self.server._asdict().items()}
-        tensors |= {f"clients.{name}": value for name, value in self.clients.state().items()}
         numbers: dict[str, float | int] = {
             "round": self.round,
             "scored.weight": self.scored.weight,
@@ -68,23 +80,24 @@ class State:
         if self.averaged is not None:
             tensors["averaged.total"] = self.averaged.total
             numbers["averaged.rounds"] = self.averaged.rounds
-        return Snapshot({name: tensor.clone() for name, tensor in tensors.items()}, numbers)
+        pieces = {name: Pieces.of(tensor) for name, tensor in tensors.items()}
+        return View(pieces | {_CLIENTS + name: column for name, column in self.clients.pieces().items()}, numbers)
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, server_type: type[Any], device: torch.device) -> "State":
+    def from_snapshot(cls, snapshot: Snapshot, server_type: type[Any], memory: Memory) -> "State":
         """The state that a snapshot was taken of.
 
         Args:
             snapshot: What was taken.
             server_type: The NamedTuple of the algorithm's server state.
-            device: Where the tensors are to live.
+            memory: Where the tensors are to live, and what the clients' may take.
         """
-        tensors = {name: tensor.to(device, copy=True) for name, tensor in snapshot.tensors.items()}
+        rows = {name: tensor for name, tensor in snapshot.tensors.items() if name.startswith(_CLIENTS)}
+        tensors = {n: t.to(memory.device, copy=True) for n, t in snapshot.tensors.items() if n not in rows}
         numbers = snapshot.numbers
         averaged = None
         if "averaged.total" in tensors:
             averaged = AveragedModel(tensors["averaged.total"], int(numbers["averaged.rounds"]))
-        clients = {name.removeprefix("clients."): t for name, t in tensors.items() if name.startswith("clients.")}
         return cls(
             round=int(numbers["round"]),
             cloud=tensors["cloud"],
@@ -93,7 +106,7 @@ class State:
             h=tensors.get("h"),
             scored=ScoredModel(tensors["scored.total"], numbers["scored.weight"], numbers["scored.unit"]),
             averaged=averaged,
-            clients=ClientStore.from_state(clients),
+            clients=ClientStore.from_state({name.removeprefix(_CLIENTS): t for name, t in rows.items()}, memory),
             bytes_down=int(numbers["bytes_down"]),
             bytes_up=int(numbers["bytes_up"]),
             local_steps=int(numbers["local_steps"]),

@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from adabest.engine import (
     ClassificationTask,
     Engine,
     LocalTraining,
+    Memory,
     Precision,
     ReferenceEngine,
     Rules,
     Simulation,
+    parse_size,
 )
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
@@ -58,8 +61,16 @@ class Federation:
     identity: dict[str, Any]
 
 
-def build_federation(config: Config, components: Components, heartbeat: Heartbeat = no_heartbeat) -> Federation:
+def build_federation(
+    config: Config, components: Components, heartbeat: Heartbeat = no_heartbeat, scratch: Path | None = None
+) -> Federation:
     """Draws the partition and the initial model, and puts the engine together.
+
+    Args:
+        config: The complete configuration.
+        components: The objects that it names.
+        heartbeat: Called between local steps.
+        scratch: The folder for what clients keep and doesn't fit the memory. By default the one for temporary files.
 
     Raises:
         InputError: If anything in the configuration can't be used.
@@ -99,10 +110,18 @@ def build_federation(config: Config, components: Components, heartbeat: Heartbea
         components.algorithm,
         task,
         partition.training,
+        samples=partition.samples[partition.training],
         training=training,
         attendance=attendance,
         rules=rules,
         engine=make_engine(config),
+        memory=Memory(
+            device,
+            on_device=_size(config, "client_device_memory"),
+            on_host=_size(config, "client_memory"),
+            on_disk=_size(config, "client_disk"),
+            folder=scratch,
+        ),
         heartbeat=heartbeat,
     )
     identity = {
@@ -237,6 +256,11 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device {name!r}: there are only {torch.cuda.device_count()} CUDA devices")
     return device
+
+
+def _size(config: Config, name: str) -> int | None:
+    text = getattr(config, name)
+    return None if text is None else parse_size(name, text)
 
 
 def _known(value: Any) -> Any:

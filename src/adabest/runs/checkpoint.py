@@ -10,34 +10,38 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from adabest.engine import Snapshot
+from adabest.engine import Snapshot, View
 from adabest.runs.folder import CHECKPOINTS, METRICS, RunFolder, force_to_disk, write_atomically, write_text
+from adabest.runs.tensors import write_tensors
 
 _KEPT = 2
 
 
-def save_checkpoint(folder: RunFolder, snapshot: Snapshot) -> None:
-    """Writes a checkpoint and removes all but the last two."""
+def save_checkpoint(folder: RunFolder, state: View) -> None:
+    """Writes a checkpoint, piece by piece, and removes all but the last two."""
     directory = folder / CHECKPOINTS
     directory.mkdir(exist_ok=True)
-    stem = directory / f"round-{snapshot.numbers['round']:07d}"
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in snapshot.tensors.items()}
-    write_atomically(stem.with_suffix(".safetensors"), lambda partial: save_file(tensors, partial))
+    stem = directory / f"round-{state.numbers['round']:07d}"
+    tensors_path = stem.with_suffix(".safetensors")
+    digest = write_atomically(tensors_path, lambda partial: write_tensors(partial, state.tensors))
     force_to_disk(folder / METRICS)  # or a power cut could leave a checkpoint ahead of its metrics
-    content = {"numbers": snapshot.numbers, "tensors_sha256": _digest(stem.with_suffix(".safetensors"))}
+    content = {"numbers": state.numbers, "tensors_sha256": digest}
     manifest = {"content": content, "content_sha256": _digest_of_content(content)}
     write_text(stem.with_suffix(".json"), json.dumps(manifest, indent=2) + "\n")
     for old in sorted(directory.glob("round-*.json"))[:-_KEPT]:
         old.unlink()
-    for tensors_path in directory.glob("round-*.safetensors"):
-        if not tensors_path.with_suffix(".json").is_file():
-            tensors_path.unlink()
+    for found in directory.glob("round-*.safetensors"):
+        if not found.with_suffix(".json").is_file():
+            found.unlink()
 
 
 def load_checkpoint(folder: RunFolder) -> Snapshot | None:
-    """The last whole checkpoint; None if there is none. Says in the log which ones it passed over."""
+    """The last whole checkpoint; None if there is none. Says in the log which ones it passed over.
+
+    Its tensors are maps of the file: what isn't read takes no memory.
+    """
     for manifest_path in sorted((folder / CHECKPOINTS).glob("round-*.json"), reverse=True):
         problem = "the manifest is damaged"
         try:

@@ -14,7 +14,7 @@ from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
 from adabest.data import AUGMENTATIONS, Dataset, findable, load_dataset
-from adabest.engine import LOSSES
+from adabest.engine import LOSSES, parse_size
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
 from adabest.federation import NATURAL, default_partition, default_validation_clients
@@ -24,13 +24,8 @@ from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
 SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who watches: no part of what a run is
-_NO_MATTER = (
-    *SURROUNDINGS,
-    "checkpoint_every",
-    "threads",
-    "device",
-    "clients_in_parallel",
-)  # nor is how it is executed
+_SIZES = ("client_memory", "client_device_memory", "client_disk")
+_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device", "clients_in_parallel", *_SIZES)  # nor how
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
@@ -42,7 +37,8 @@ class Config:
 
     Attributes:
         dataset: Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or
-            module:function, with options as in leaf,path=femnist or huggingface,path=folder,client=writer.
+            module:function, with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+            synthetic,samples=1000000,shape=3x32x32.
         data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
         algorithm: Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.
         model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
@@ -93,6 +89,10 @@ class Config:
             a GPU's matrix units.
         clients_in_parallel: At most so many clients train at a time; by default as many as fit into memory.
         threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
+        client_memory: Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's.
+            What doesn't fit goes to a file in the run's folder.
+        client_device_memory: The same on a GPU, which is filled first. By default a quarter of its memory.
+        client_disk: The largest size of that file. By default what is free on the disk.
         hyperparameters: The algorithm's own settings, by name.
     """
 
@@ -136,6 +136,9 @@ class Config:
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     clients_in_parallel: int | None = None
     threads: int | None = None
+    client_memory: str | None = None
+    client_device_memory: str | None = None
+    client_disk: str | None = None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
@@ -426,6 +429,9 @@ def _check_ranges(config: Config) -> None:
         raise InputError(f"average_from = {config.average_from}: a part of the run is at least 0 and below 1")
     if config.stop_at is not None and not 0 < config.stop_at <= 1:
         raise InputError(f"stop_at = {config.stop_at}: an accuracy is above 0 and at most 1")
+    for name in _SIZES:
+        if getattr(config, name) is not None:
+            parse_size(name, getattr(config, name))
     AUGMENTATIONS.find(str(config.augmentation))
     check_loggers(config.trackers())
 

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -67,6 +67,8 @@ _OURS = {
     _ASIDE,
     *MODELS.values(),
 }
+
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -245,11 +247,15 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_atomically(path, lambda partial: partial.write_bytes(content))
 
 
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Lets ``write`` fill a file beside the wanted one, forces it to disk, and puts it in place."""
+def write_atomically(path: Path, write: Callable[[Path], T]) -> T:
+    """Lets ``write`` fill a file beside the wanted one, forces it to disk, and puts it in place.
+
+    Returns:
+        What ``write`` did.
+    """
     partial = path.with_name(path.name + _PARTIAL)
     try:
-        write(partial)
+        result = write(partial)
         force_to_disk(partial)
     except OSError:  # a full disk, for instance, on which what was written would only be in the way
         partial.unlink(missing_ok=True)
@@ -257,12 +263,12 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     for attempt in range(_ATTEMPTS):
         try:
             partial.replace(path)
+            break
         except PermissionError:  # on Windows, as long as someone reads the file
             if attempt == _ATTEMPTS - 1:
                 raise
             time.sleep(_PATIENCE / _ATTEMPTS)
-        else:
-            return
+    return result
 
 
 def force_to_disk(path: Path) -> None:

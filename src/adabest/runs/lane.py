@@ -83,7 +83,7 @@ def lane(run: Planned, company: Company) -> Lane[None]:
 def _begun(run: Planned, company: Company) -> Lane[None]:
     folder, config = run.folder, run.config
     refuse_run(folder, run.overwrite)
-    federation = build_federation(config, run.components, company.heartbeat)
+    federation = build_federation(config, run.components, company.heartbeat, folder.path)
     folder.acquire()
     try:
         refuse_run(folder, run.overwrite)  # again: someone may have been faster
@@ -103,7 +103,7 @@ def _resumed(run: Planned, company: Company) -> Lane[None]:
         if folder.status()["status"] in ENDED:
             return  # someone was faster
         config, components = resolve_again(read_toml(folder / files.CONFIG), vars(run.components), run.data_dir)
-        federation = build_federation(config, components, company.heartbeat)
+        federation = build_federation(config, components, company.heartbeat, folder.path)
         _restore(folder, config, federation)
         if run.data_dir is not None:
             write_text(folder / files.CONFIG, to_toml(config.flat()))

@@ -56,7 +56,7 @@ class CheckpointPace:
     def save(self, folder: RunFolder, federation: Federation) -> float:
         """Writes a checkpoint; returns the seconds that took."""
         begun = time.monotonic()
-        save_checkpoint(folder, federation.simulation.snapshot())
+        save_checkpoint(folder, federation.simulation.view())
         self._saved_at = time.monotonic()
         self.saved_round = federation.simulation.state.round
         cost = self._saved_at - begun

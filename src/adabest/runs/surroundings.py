@@ -40,12 +40,15 @@ class Surroundings(NamedTuple):
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """While entered, CPU threads are as they should be, and a GPU's convolutions exact and the same every time."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        exact: Any = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        """While entered, CPU threads are as they should be, and a GPU's products as exact as asked for, every time."""
+        before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+        rough = self.precision in ("tf32", "bf16")
+        exact: Any = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rough)
         try:
+            torch.set_num_threads(self.threads)
+            torch.backends.cuda.matmul.allow_tf32 = rough
             with exact if self.device.startswith("cuda") else contextlib.nullcontext():
                 yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(before[0])
+            torch.backends.cuda.matmul.allow_tf32 = before[1]

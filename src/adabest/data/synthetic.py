@@ -1,0 +1,109 @@
+"""Samples made up by their numbers, so that any number of them takes no memory: for trying out large populations."""
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adabest import random
+from adabest.data.dataset import Dataset, Defaults, pixel_statistics
+from adabest.errors import InputError
+from adabest.random import Purpose
+
+_SEED = 0
+_LABELS, _PROTOTYPES, _NOISE = range(3)  # what the draws are for; part of every sample, so never renumbered
+_AT_ONCE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticInputs:
+    """Images of bytes: a quarter is the prototype of the sample's class, the rest is noise, both uniform.
+
+    Attributes:
+        samples: How many there are.
+        prototypes: One image a class, ``[classes, *shape]``, already divided by four.
+    """
+
+    samples: int
+    prototypes: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """Samples first."""
+        return torch.Size((self.samples, *self.prototypes.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Bytes."""
+        return torch.uint8
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, samples: Any) -> Tensor:
+        """The samples of a slice or of an int64 tensor; their numbers may go beyond the last, where the test set is."""
+        if isinstance(samples, slice):
+            samples = torch.arange(*samples.indices(self.samples), device=self.prototypes.device)
+        made = [self._make(part) for part in torch.split(samples.reshape(-1), _AT_ONCE)]
+        return torch.cat(made).reshape(*samples.shape, *self.shape[1:])
+
+    def to(self, place: Any) -> "SyntheticInputs":
+        """The same, for sample numbers on a device."""
+        return dataclasses.replace(self, prototypes=self.prototypes.to(place))
+
+    def fingerprint(self) -> bytes:
+        """The prototypes say it all."""
+        return self.prototypes.cpu().numpy().tobytes()
+
+    def _make(self, samples: Tensor) -> Tensor:
+        size = math.prod(self.shape[1:])
+        words = torch.arange(-(-size // 8), device=samples.device)
+        drawn: Tensor = random.bits(_SEED, Purpose.SYNTHETIC, _NOISE, samples[:, None], words)
+        noise = drawn.view(torch.uint8)[:, :size].reshape(-1, *self.shape[1:])  # eight bytes a word
+        return self.prototypes[labels_of(samples, len(self.prototypes))] + (noise - (noise >> 2))
+
+
+def labels_of(samples: Tensor, classes: int) -> Tensor:
+    """The classes of samples, by their numbers."""
+    labels: Tensor = random.below(random.bits(_SEED, Purpose.SYNTHETIC, _LABELS, samples), classes)
+    return labels
+
+
+def synthetic(
+    samples: int = 10_000, shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, test: int = 1000
+) -> Dataset:
+    """Images that a class has in common, under noise. Sample i is a function of i and the shape, and not stored.
+
+    Args:
+        samples: How many there are to train with.
+        shape: The shape of one.
+        classes: How many classes there are.
+        test: How many there are to test with; those are stored.
+
+    Raises:
+        InputError: If a number is too small.
+    """
+    least = {"samples": (samples, 1), "classes": (classes, 2), "test": (test, 1), "shape": (min(shape, default=0), 1)}
+    for name, (value, low) in least.items():
+        if value < low:
+            raise InputError(f"data set synthetic: {name} = {value}: it must be at least {low}")
+    size = math.prod(shape)
+    pixels = torch.arange(classes)[:, None], torch.arange(size)
+    drawn = random.below(random.bits(_SEED, Purpose.SYNTHETIC, _PROTOTYPES, *pixels), 64)
+    inputs = SyntheticInputs(samples, drawn.to(torch.uint8).reshape(classes, *shape))
+    tested = torch.arange(samples, samples + test)
+    x_test = inputs[tested]
+    mean, std = pixel_statistics(x_test)
+    return Dataset(
+        name="synthetic",
+        x_train=inputs,
+        y_train=labels_of(torch.arange(samples), classes),
+        x_test=x_test,
+        y_test=labels_of(tested, classes),
+        classes=classes,
+        mean=mean,
+        std=std,
+        defaults=Defaults(model="cnn" if len(shape) == 3 and min(shape[1:]) >= 16 else Defaults.model),
+    )

@@ -1,0 +1,218 @@
+"""Where what clients keep may lie, and how much of it: on the device, in the machine's memory, in mapped files.
+
+A tier is filled before the next one is begun. On a CPU the device's memory is the machine's, so there are two tiers.
+Mapped files belong to the operating system's cache, not to the process: what doesn't fit the memory is on the disk.
+"""
+
+import functools
+import mmap
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.errors import InputError
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{kind}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for kind, base in (("b", 1000), ("ib", 1024))
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SHARE = 4  # of the machine's and of the device's memory one part is for what clients keep, by default
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # what a container may use
+_UNKNOWN_MEMORY = 8 * 2**30
+
+
+def parse_size(name: str, text: str) -> int:
+    """The bytes that a text such as ``6GiB``, ``500 MB`` or ``0`` stands for.
+
+    Raises:
+        InputError: If it stands for none; the message has ``name``.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS:
+        raise InputError(f"{name} = {text!r}: a size looks like 6GiB, 500MB or 0")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def size_in_words(size: int) -> str:
+    """Bytes as one reads them: 6.4 MB."""
+    if size < 1000:
+        return f"{size} B"
+    for letter in "kMGT":
+        size_in_unit = size / _UNITS[letter.lower() + "b"]
+        if size_in_unit < 999.5 or letter == "T":
+            break
+    return f"{size_in_unit:.3g} {letter}B"
+
+
+class Budget:
+    """So many bytes, of which some are taken. Several stores may share one.
+
+    Attributes:
+        capacity: How many there are.
+        taken: How many are taken.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.taken = capacity, 0
+
+    @property
+    def free(self) -> int:
+        """How many can still be taken."""
+        return max(self.capacity - self.taken, 0)
+
+    def take(self, size: int) -> None:
+        """Takes some; the caller has looked whether they are free."""
+        self.taken += size
+
+    def give_back(self, size: int) -> None:
+        """Lets others take them."""
+        self.taken -= size
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One of the places.
+
+    Attributes:
+        setting: The name of the setting that limits it.
+        budget: How much of it may be used.
+        zeros: Makes a tensor of so many bytes there, all zero.
+    """
+
+    setting: str
+    budget: Budget
+    zeros: Callable[[int], Tensor]
+
+
+class Memory:
+    """What one store of clients may use.
+
+    Attributes:
+        device: Where models live, and where rows are read to.
+        tiers: The places, the fastest first.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        *,
+        on_device: int | None = None,
+        on_host: int | None = None,
+        on_disk: int | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Sets the limits.
+
+        Args:
+            device: Where models live.
+            on_device: Bytes of the device's memory; by default a quarter of it, shared by all stores of the process.
+            on_host: Bytes of the machine's memory; likewise.
+            on_disk: Bytes of mapped files; by default what is free there.
+            folder: Where those are made. They have no name, so none is ever left behind.
+        """
+        self.device = device or torch.device("cpu")
+        host = _budget(on_host, "cpu")
+        disk = Budget(_free_on_disk(folder) if on_disk is None else on_disk)
+        tiers = [Tier("client_memory", host, _on_host), Tier("client_disk", disk, lambda size: _mapped(size, folder))]
+        if self.device.type != "cpu":
+            there = _budget(on_device, str(self.device))
+            tiers.insert(0, Tier("client_device_memory", there, self._on_device))
+        self.tiers = tuple(tiers)
+
+    def refuse_too_little(self, clients: int, row: int) -> None:
+        """Makes sure that what the clients of one round keep would fit.
+
+        Args:
+            clients: How many those are.
+            row: The bytes that each keeps.
+
+        Raises:
+            InputError: If it wouldn't.
+        """
+        if sum(tier.budget.free // max(row, 1) for tier in self.tiers) < clients:
+            raise InputError(
+                f"the {clients} clients of one round keep {size_in_words(clients * row)} ({size_in_words(row)} each), "
+                f"for which there is too little room: {self.limits()}; allow more of one of them"
+            )
+
+    def limits(self) -> str:
+        """The tiers, how much of each may be used, and how much is taken, in words."""
+        return ", ".join(
+            f"{tier.setting} {size_in_words(tier.budget.capacity)} ({size_in_words(tier.budget.taken)} taken)"
+            for tier in self.tiers
+        )
+
+    def _on_device(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.uint8, device=self.device)
+
+
+def _budget(size: int | None, device: str) -> Budget:
+    return _shared_budget(device) if size is None else Budget(size)
+
+
+@functools.cache
+def _shared_budget(device: str) -> Budget:
+    """What all stores of this process that weren't given a limit share."""
+    there = _machine_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    return Budget(there // _SHARE)
+
+
+def _machine_memory() -> int:
+    """What this process may use at most, as far as one can tell."""
+    found = []
+    if hasattr(os, "sysconf"):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in map(Path, _LIMITS):
+        limit = path.read_text(encoding="ascii").strip() if path.is_file() else ""
+        if limit.isdecimal():
+            found.append(int(limit))
+    return min(found, default=_UNKNOWN_MEMORY)
+
+
+def _free_on_disk(folder: Path | None) -> int:
+    place = (folder or Path(tempfile.gettempdir())).absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def _on_host(size: int) -> Tensor:
+    """NumPy's zeros, which take no memory before they are written; torch's do."""
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8))
+
+
+def _mapped(size: int, folder: Path | None) -> Tensor:
+    """Zeros in a file that lives as long as the tensor does, and ends with the process, however that ends.
+
+    The room is reserved before it is used: on a full disk, writing to a map would kill the process without a word.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="clients-", suffix=".partial", buffering=0) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                _fill(file.fileno(), size)
+            return torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=torch.uint8)
+    except OSError as error:
+        where = folder or Path(tempfile.gettempdir())
+        raise InputError(
+            f"can't make room for {size_in_words(size)} of what clients keep in a file in {where}: "
+            f"{error.strerror or error}; free some of the disk, or allow more memory (client_memory)"
+        ) from error
+
+
+def _fill(file: int, size: int) -> None:
+    """Writes so many zeros, for systems that know no other way to reserve room."""
+    block = bytes(min(size, 2**20))
+    while size > 0:
+        size -= os.write(file, block[:size])
