@@ -112,7 +112,7 @@ def torch_labels(labels: list[int]) -> Any:
 class TestComparisons:
     def compare(self, folder: Path, data_dir: Path) -> adabest.Comparison:
         chosen = ["fedavg", "adabest"]
-        return adabest.compare(algorithms=chosen, out=folder, data_dir=str(data_dir), show=False, **SHORT)
+        return adabest.compare(algorithms=chosen, out=folder, data_dir=str(data_dir), lanes=1, show=False, **SHORT)
 
     def test_all_runs_share_one_data_set(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded: list[Dataset] = []
@@ -127,7 +127,7 @@ class TestComparisons:
 
     def test_what_is_finished_stays_when_data_have_moved(self, data: Path, tmp_path: Path) -> None:
         straight = self.compare(tmp_path / "straight", data)
-        with ends_after(22, Killed), pytest.raises(Killed):
+        with ends_after(25, Killed), pytest.raises(Killed):
             self.compare(tmp_path / "pieces", data)
         status = {
             path.parent.name: json.loads(path.read_text())["status"] for path in tmp_path.glob("pieces/*/status*")

@@ -123,6 +123,14 @@ class TestOutcome:
         one_by_one(tmp_path / "single", settings, engine=engine, unbalance=0.3)
         assert_equal(tmp_path / "lanes", tmp_path / "single", engine)
 
+    def test_a_training_loss_that_is_lost(self, engine: str, tmp_path: Path) -> None:
+        settings: list[dict[str, Any]] = [{"seed": 0}, {"learning_rate": 1e30, "clip": 0.0}, {"seed": 1}]
+        together(tmp_path / "lanes", settings, engine=engine)
+        one_by_one(tmp_path / "single", settings, engine=engine)
+        assert_equal(tmp_path / "lanes", tmp_path / "single", engine)
+        assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["finished", "diverged", "finished"]
+        assert "the training loss of client" in str(adabest.load(tmp_path / "lanes" / "1").reason)
+
     def test_a_skipped_round_is_no_matter_of_the_others(self, tmp_path: Path) -> None:
         together(tmp_path / "lanes", UNEQUAL[3:5])
         logs = [log(tmp_path / "lanes" / name) for name in "01"]
