@@ -57,7 +57,7 @@ EVERYTHING: dict[str, Any] = {
     "checkpoint_every": 4,
     "tensorboard": True,
     "loggers": ["tiny_runs:Diary,title=all"],
-    "engine": "batched",
+    "engine": "reference",
     "device": "cpu",
     "precision": "float64",
     "clients_in_parallel": 2,

@@ -167,10 +167,13 @@ class ClientStore:
         self._make_room(len(self) + len(new), kinds | self._fields)
         for client in new:
             self._rows[client] = len(self._rows)
+        rows, given = list[Tensor](), list[Tensor]()
         for client, values in changes.items():
             page, place = self._find(self._rows[client])
-            for name, value in values.items():
-                page.rows[name][place].copy_(value)
+            rows += [page.rows[name][place] for name in values]
+            given += values.values()
+        if rows:
+            torch._foreach_copy_(rows, given)  # a GPU gets many at once
 
     def bytes(self) -> dict[str, int]:
         """What is allocated, by the setting that limits it."""

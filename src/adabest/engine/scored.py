@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adabest.engine.reduction import add_stacked
+
 
 @dataclass(frozen=True)
 class ScoredModel:
@@ -36,6 +38,8 @@ class ScoredModel:
             changes: For each client its model, the previous one if there was any, and n_i, or one.
         """
         total, weight, unit = self.total.clone(), self.weight, self.unit
+        if total.is_cuda:
+            return self._with_stacked(list(changes), total)
         change = torch.empty_like(total)
         for model, previous, samples in changes:
             unit = unit or samples
@@ -45,6 +49,16 @@ class ScoredModel:
             else:
                 change.sub_(previous)
             total.add_(change, alpha=samples / unit)
+        return ScoredModel(total, weight, unit)
+
+    def _with_stacked(self, changes: list[tuple[Tensor, Tensor | None, float]], total: Tensor) -> "ScoredModel":
+        """The same with few operations, which a GPU wants."""
+        unit = self.unit or (changes[0][2] if changes else 0.0)
+        weight = self.weight + sum(samples / unit for _, previous, samples in changes if previous is None)
+        latest = [(model, samples / unit) for model, _, samples in changes]
+        before = [(previous, -samples / unit) for _, previous, samples in changes if previous is not None]
+        for pairs in (latest, before):
+            add_stacked(total, [model for model, _ in pairs], [v for _, v in pairs])
         return ScoredModel(total, weight, unit)
 
     def with_model(self, model: Tensor, previous: Tensor | None, samples: float) -> "ScoredModel":

@@ -131,7 +131,7 @@ class Config:
     checkpoint_every: int | None = None
     tensorboard: bool = False
     loggers: tuple[str, ...] = ()
-    engine: Literal["batched", "reference"] = "reference"
+    engine: Literal["batched", "reference"] = "batched"
     device: str = "cpu"
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     clients_in_parallel: int | None = None
