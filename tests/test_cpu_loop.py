@@ -15,7 +15,7 @@ from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaf
 from adabest.data.augmentation import flip_crop
 from adabest.engine import ClassificationTask, LocalTraining, ReferenceEngine, Simulation
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.cpu import memory
+from adabest.engine.cpu import chain, memory, steps
 from adabest.engine.cpu.chain import Chain
 from adabest.engine.cpu.job import clip_factor
 from adabest.engine.cpu.loop import Loop
@@ -179,6 +179,25 @@ def linear_of(seed: int) -> nn.Module:
         return linear()
 
 
+class TestWithoutPython:
+    def test_gives_the_bits_that_python_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs = []
+        for function in (steps.without_python(), steps.local_steps):
+            monkeypatch.setattr(chain, "without_python", lambda function=function: function)
+            runs.append(simulated(FedDyn(mu=0.1), task_with(seeded("linear"), unbalance=0.6), BatchedEngine))
+            for _ in range(ROUNDS):
+                runs[-1].step()
+        assert torch.equal(runs[0].state.cloud, runs[1].state.cloud)
+
+    def test_is_python_where_there_is_no_torch_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def gone(function: Any) -> Any:
+            raise RuntimeError("no longer supported")
+
+        assert steps.without_python() is not steps.local_steps
+        monkeypatch.setattr(torch.jit, "script", gone)
+        assert steps.without_python.__wrapped__() is steps.local_steps
+
+
 class TestChoice:
     def test_linear_layers_are_computed_by_hand(self) -> None:
         assert isinstance(Loop(task_with(linear()), None)._trainer, Chain)
@@ -214,8 +233,7 @@ class Interrupted(BaseException):
 
 
 class TestThreads:
-    @pytest.mark.parametrize("model", ["linear", "convolutional"])
-    @pytest.mark.parametrize("beats", [1, 5])
+    @pytest.mark.parametrize(("model", "beats"), [("linear", 0), ("convolutional", 0), ("convolutional", 5)])
     def test_an_interruption_ends_all_of_them(self, model: str, beats: int, threads: int) -> None:
         left = [beats]
 

@@ -4,18 +4,21 @@ A client's parameters, their gradient and the offset should fit the cache of a c
 as do: one with the paper's MLP, dozens with a tiny one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
+from adabest.data.augmentation import none
+from adabest.engine.cpu.job import Done, Job, batch, told_where
+from adabest.engine.cpu.steps import without_python
 from adabest.engine.plan import LinearLayer
 from adabest.engine.task import Heartbeat
 from adabest.models import VectorModel
 
 _CACHE = 2**20  # bytes that a core has at hand, about
 _VECTORS = 3  # parameters, gradient, offset
+_SPAN = 10  # steps between heartbeats
 
 
 class Chain:
@@ -39,6 +42,7 @@ class Chain:
         self.relus = [layer.shape.relu for layer in layers]
         self.biases = [layer.bias is not None for layer in layers]
         self._sizes = [rows * columns for rows, columns in self.sides]
+        without_python()  # is made before there are threads
         self.at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
 
     @torch.no_grad()
@@ -49,23 +53,17 @@ class Chain:
         ordered = [jobs[place] for place in order]
         w = self._packed([job.start for job in ordered])
         g = torch.empty_like(w)
-        offsets = [None if job.offset is None else self._packed([job.offset])[0] for job in ordered]
-        scores: list[Tensor] = []
-        counts, stack = [len(job.chosen) for job in ordered], None
+        offsets = [w[0, :0] if job.offset is None else self._packed([job.offset])[0] for job in ordered]
+        counts, scores, done = [len(job.chosen) for job in ordered], list[Tensor](), 0
         with told_where(ordered) as at:
-            for at.step in range(counts[0]):
-                heartbeat()
-                active = sum(count > at.step for count in counts)
-                if stack is None or stack.clients != active:
-                    stack = _Stack(self, w[:active], g[:active], ordered[0])
-                _, labels = batch(ordered[:active], at.step, stack.room)
-                scores.append(stack.gradient(labels))
-                for place in range(active):
-                    _descend(ordered[place], w[place], g[place], offsets[place])
-        trained = [
-            self._trained(job, w[place : place + 1], [of_step[place] for of_step in scores[: len(job.chosen)]])
-            for place, job in enumerate(ordered)
-        ]
+            while done < counts[0]:
+                active = sum(count > done for count in counts)
+                stack = _Stack(self, ordered[:active], w[:active], g[:active], offsets[:active])
+                for at.step, until in stack.spans(done, counts[active - 1]):
+                    heartbeat()
+                    scores.append(stack.advance(at.step, until))
+                done = counts[active - 1]
+        trained = [self._trained(place, job, w[place : place + 1], scores) for place, job in enumerate(ordered)]
         return [trained[order.index(place)] for place in range(len(jobs))]
 
     def matrices(self, packed: Tensor) -> list[Tensor]:
@@ -81,13 +79,13 @@ class Chain:
                 part.copy_(own)
         return packed
 
-    def _trained(self, job: Job, packed: Tensor, log_probabilities: list[Tensor]) -> Done:
+    def _trained(self, place: int, job: Job, packed: Tensor, scores: list[Tensor]) -> Done:
         model = torch.empty_like(job.start)
         for own, part in zip(self._plain(model), self._parts(packed), strict=True):
             own.copy_(part)
-        scores, labels = torch.stack(log_probabilities), job.labels
-        losses = scores.gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
-        accuracies = (scores.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
+        own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
+        losses = own.gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
+        accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
         return Done(model, losses.to(torch.float64), accuracies)
 
     def _parts(self, packed: Tensor) -> list[Tensor]:
@@ -105,60 +103,46 @@ class Chain:
 
 
 class _Stack:
-    """Room for the activations of a few clients.
+    """A few clients, and room for what their steps compute on the way."""
 
-    Attributes:
-        clients: How many.
-        room: Where their inputs are to be, ``[clients * batch, ...]``.
-    """
-
-    def __init__(self, chain: Chain, w: Tensor, g: Tensor, job: Job) -> None:
-        size = job.chosen.shape[1]
-        self.clients = len(w)
-        self._relus = chain.relus[:-1]
-        self._inputs = [w.new_ones(self.clients, size, rows) for rows, _ in chain.sides]
-        # Without the column of ones: what the layer before writes.
-        self._written = [x[..., : x.shape[2] - biased] for x, biased in zip(self._inputs, chain.biases, strict=True)]
-        self._turned = [x.transpose(1, 2) for x in self._inputs]
-        self._weights, self._gradients = chain.matrices(w), chain.matrices(g)
-        self._back = [
-            m[:, : m.shape[1] - biased].transpose(1, 2) for m, biased in zip(self._weights, chain.biases, strict=True)
+    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, g: Tensor, offsets: Sequence[Tensor]) -> None:
+        self._jobs, task = jobs, jobs[0].task
+        clients, size = len(jobs), jobs[0].chosen.shape[1]
+        inputs = [w.new_ones(clients, size, rows) for rows, _ in chain.sides]
+        written = [x[..., : x.shape[2] - biased] for x, biased in zip(inputs, chain.biases, strict=True)]
+        weights = chain.matrices(w)
+        self._room = written[0].flatten(0, 1).view(-1, *task.data.x_train.shape[1:])
+        self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
+        self._scores = w.new_empty(clients, size, chain.sides[-1][1])
+        self._rest = [
+            *(value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)),
+            self._room,
+            inputs,
+            written,
+            weights,
+            [m[:, : m.shape[1] - biased] for m, biased in zip(weights, chain.biases, strict=True)],
+            chain.matrices(g),
+            [torch.empty_like(x) for x in written],
+            chain.relus,
+            self._scores,
+            w.new_full((clients, size, 1), -1.0),
         ]
-        self._of_inputs = [w.new_empty(written.shape) for written in self._written]
-        self.room = self._written[0].flatten(0, 1).view(-1, *job.task.data.x_train.shape[1:])
-        self._scores = w.new_empty(self.clients, size, chain.sides[-1][1])
-        self._minus_one = w.new_full((self.clients, size, 1), -1.0)
-        self._size = size
+        self._vectors = [list(w), list(g), list(offsets)]
+        self._numbers = [[job.scale, job.rho, job.eta, job.clip, job.decay] for job in jobs]
 
-    def gradient(self, labels: Tensor) -> Tensor:
-        """Forward and backward: the gradient is where it was to be; returns the logarithms of probabilities."""
-        last = len(self._weights) - 1
-        for place in range(last):
-            torch.bmm(self._inputs[place], self._weights[place], out=self._written[place + 1])
-            if self._relus[place]:
-                self._written[place + 1].relu_()
-        torch.bmm(self._inputs[last], self._weights[last], out=self._scores)
-        scores = torch.log_softmax(self._scores, dim=2)
-        of_labels = labels.view(self.clients, self._size, 1)
-        of_outputs = scores.exp().scatter_add_(2, of_labels, self._minus_one).div_(self._size)
-        for place in range(last, -1, -1):
-            torch.bmm(self._turned[place], of_outputs, out=self._gradients[place])
-            if place > 0:
-                of_outputs = torch.bmm(of_outputs, self._back[place], out=self._of_inputs[place])
-                if self._relus[place - 1]:
-                    of_outputs.mul_(self._written[place].sign())
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Steps that are made in one go, from one to before another."""
+        length = _SPAN if self._whole else 1
+        return ((start, min(start + length, last)) for start in range(first, last, length))
+
+    def advance(self, first: int, last: int) -> Tensor:
+        """Makes steps; returns the logarithms of probabilities, ``[steps, clients, batch, classes]``."""
+        jobs, data = self._jobs, self._jobs[0].task.data
+        chosen = torch.cat([job.chosen[first:last] for job in jobs], dim=1)
+        labels = torch.stack([job.labels[first:last] for job in jobs], dim=1)[..., None]
+        if not self._whole:
+            batch(jobs, first, self._room)
+        scores = self._scores.new_empty(last - first, *self._scores.shape)
+        source = data.x_train if self._whole else chosen[:0]
+        without_python()(0, last - first, source, chosen, labels, *self._rest, scores, *self._vectors, self._numbers)
         return scores
-
-
-def _descend(job: Job, w: Tensor, g: Tensor, offset: Tensor | None) -> None:
-    """A local step (see ``engine.local``) in place."""
-    if job.scale != 1:
-        g.mul_(job.scale)
-    if offset is not None:
-        g.add_(offset)
-    if job.rho != 0:
-        g.add_(w, alpha=job.rho)
-    factor = clip_factor(float(torch.dot(g, g)) ** 0.5, job.clip) if job.clip > 0 else 1.0
-    if job.decay != 0:
-        w.mul_(1 - job.eta * job.decay)
-    w.add_(g, alpha=-job.eta * factor)
