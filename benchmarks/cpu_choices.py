@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -56,14 +57,14 @@ class Arm(NamedTuple):
 
 def stacked() -> contextlib.AbstractContextManager[Any]:
     """All clients in one program, as on a GPU."""
-    return patch(_CLIENT, lambda task, most: Bench(task, Precision(), most))
+    return patch(_CLIENT, lambda task, most, threads: Bench(task, Precision(), most))
 
 
 def clients_at_a_time(count: int) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Linear layers by hand, with so many clients stacked."""
 
-    def loop(task: ClassificationTask, most: int | None) -> Loop:
-        made = Loop(task, most)
+    def loop(task: ClassificationTask, most: int | None, threads: int | None) -> Loop:
+        made = Loop(task, most, threads)
         assert isinstance(made._trainer, Chain)
         made._trainer.at_a_time = count
         return made
@@ -123,13 +124,14 @@ def simulation(arm: Arm) -> Simulation:
     task = ClassificationTask(dataset, partition, module, epochs=1, batch_size=BATCH)
     training = LocalTraining(weight_decay=1e-3)
     everyone = Attendance(participation=1.0)
-    return Simulation(AdaBest(), task, partition.training, training=training, attendance=everyone, engine=arm.engine)
+    engine = arm.engine if arm.engine is ReferenceEngine else partial(arm.engine, threads=arm.threads)
+    return Simulation(AdaBest(), task, partition.training, training=training, attendance=everyone, engine=engine)
 
 
 def milliseconds(arm: Arm, federation: Simulation) -> tuple[float, float]:
     """What a client's step takes on the clock, and of computing time."""
     steps = WORKS[arm.work].clients * WORKS[arm.work].steps
-    torch.set_num_threads(arm.threads)
+    torch.set_num_threads(arm.threads if arm.engine is ReferenceEngine else 1)
     with arm.changed():
         clock, computing = time.perf_counter(), time.process_time()
         federation.step()

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -151,7 +152,8 @@ def test_the_number_of_threads_changes_no_bit(model: str) -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(count)
         try:
-            run = simulated(AdaBest(), task_with(seeded(model), unbalance=0.6, dtype=torch.float32), BatchedEngine)
+            task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
+            run = simulated(AdaBest(), task, partial(BatchedEngine, threads=count))
             for _ in range(ROUNDS):
                 run.step()
             assert torch.get_num_threads() == count
@@ -268,7 +270,7 @@ class TestThreads:
 
         try:
             with pytest.raises(Interrupted):
-                side_by_side([short, short], interrupt)
+                side_by_side([short, short], interrupt, 2)
             assert threading.active_count() == 1
         finally:
             torch.set_num_threads(before)
@@ -282,7 +284,7 @@ class TestThreads:
             raise ValueError("broken")
 
         with pytest.raises(ValueError, match="broken"):
-            side_by_side([broken, *[endless] * (threads - 1)], lambda: None)
+            side_by_side([broken, *[endless] * (threads - 1)], lambda: None, threads)
         assert threading.active_count() == 1
         assert torch.get_num_threads() == threads
 
@@ -290,7 +292,7 @@ class TestThreads:
         def piece(number: int) -> Callable[[Heartbeat], int]:
             return lambda beat: number
 
-        assert side_by_side([piece(number) for number in range(20)], lambda: None) == list(range(20))
+        assert side_by_side([piece(number) for number in range(20)], lambda: None, threads) == list(range(20))
 
     def test_errors_say_where(self, threads: int) -> None:
         def fails_late(images: Tensor, keys: Tensor) -> Tensor:

@@ -25,7 +25,12 @@ class BatchedEngine:
     """
 
     def __init__(
-        self, heartbeat: Heartbeat, *, precision: Precision | None = None, clients_in_parallel: int | None = None
+        self,
+        heartbeat: Heartbeat,
+        *,
+        precision: Precision | None = None,
+        clients_in_parallel: int | None = None,
+        threads: int | None = None,
     ) -> None:
         """Is ready for any run.
 
@@ -33,12 +38,14 @@ class BatchedEngine:
             heartbeat: Called between local steps; may raise.
             precision: In what numbers clients train; by default those of the model.
             clients_in_parallel: At most so many clients train at a time; by default as many as fit.
+            threads: So many clients train side by side on a CPU; by default one on each core.
         """
         if clients_in_parallel is not None and clients_in_parallel < 1:
             raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
         self._heartbeat = heartbeat
         self._precision = precision or Precision()
         self._most = clients_in_parallel
+        self._threads = threads
         self._reference = ReferenceEngine(heartbeat)
         self._benches: dict[Hashable, Bench | Loop] = {}
         self._one_by_one: dict[Hashable, Task] = {}  # what can't be batched; tasks are kept, as their kinds need
@@ -73,7 +80,9 @@ class BatchedEngine:
             task = next(iter(requests.values())).task
             assert isinstance(task, ClassificationTask)
             on_cores = task.model.vector.device.type == "cpu" and not self._precision.half
-            self._benches[kind] = Loop(task, self._most) if on_cores else Bench(task, self._precision, self._most)
+            self._benches[kind] = (
+                Loop(task, self._most, self._threads) if on_cores else Bench(task, self._precision, self._most)
+            )
         bench = self._benches[kind]
         answers: dict[int, Answer] = {number: [] for number in requests}
         everyone = [(number, client) for number, request in requests.items() for client in request.clients]

@@ -154,6 +154,7 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
         BatchedEngine,
         precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
         clients_in_parallel=config.clients_in_parallel,
+        threads=config.threads,
     )
 
 

@@ -15,7 +15,7 @@ from adabest.engine.cpu import memory
 from adabest.engine.cpu.chain import Chain
 from adabest.engine.cpu.job import Done, Job
 from adabest.engine.cpu.replica import Replicas
-from adabest.engine.cpu.workers import side_by_side
+from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.plan import LinearLayer, plan
 from adabest.engine.task import Heartbeat
 
@@ -29,17 +29,18 @@ class Loop:
     the page *Speed on a CPU*).
     """
 
-    def __init__(self, task: ClassificationTask, most: int | None) -> None:
+    def __init__(self, task: ClassificationTask, most: int | None, threads: int | None = None) -> None:
         model, sample = task.model, task.data.x_train.shape[1:]
         layers = plan(model.module, model.vector.new_zeros(2, *sample))
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = len(linear) == len(layers) and task.loss is functional.cross_entropy
         self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model)
+        self._threads = threads
         self._most = most or max(1, _AT_ONCE // model.vector.nbytes)
 
     def capacity(self, wanted: int) -> int:
         """How many clients should be in memory at a time, if so many want to train."""
-        workers = torch.get_num_threads()
+        workers = number_of_workers(self._threads)
         return min(wanted, max(self._most // workers * workers, 1))
 
     def take_fewer_than(self, clients: int) -> None:
@@ -54,7 +55,11 @@ class Loop:
             partial(self._trainer.train, jobs[first : first + size]) for first in range(0, len(jobs), size)
         ]
         with memory.kept():
-            done = (client for piece in side_by_side(pieces, heartbeat) for client in piece)
+            done = (
+                client
+                for piece in side_by_side(pieces, heartbeat, number_of_workers(self._threads))
+                for client in piece
+            )
         return [_together([next(done) for _ in group.members]) for group in groups]
 
 

@@ -15,6 +15,7 @@ from adabest.engine.task import Heartbeat
 
 Result = TypeVar("Result")
 
+_CORES = torch.get_num_threads()  # what torch found, before a run with a small model asks it for a single thread
 _LOOK_EVERY = 0.05  # seconds between heartbeats while only other threads have work left
 
 
@@ -22,8 +23,13 @@ class _Over(Exception):
     """Another thread has failed, or the user has interrupted."""
 
 
-def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Heartbeat) -> list[Result]:
-    """Does pieces of work, as many at a time as torch may use threads.
+def number_of_workers(threads: int | None) -> int:
+    """How many clients train at the same time, if so many threads are asked for, or if nobody says how many."""
+    return threads or max(_CORES, torch.get_num_threads())
+
+
+def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Heartbeat, workers: int) -> list[Result]:
+    """Does pieces of work, several at a time.
 
     This thread works along, and only it calls the heartbeat, which may raise; so may a piece. Either ends all pieces at
     their next heartbeat, and nothing runs any more when the exception leaves here.
@@ -31,9 +37,10 @@ def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Hea
     Args:
         pieces: The work; each is given what it is to call between steps.
         heartbeat: Called between this thread's steps.
+        workers: How many pieces at a time.
     """
     threads = torch.get_num_threads()
-    workers = min(threads, len(pieces))
+    workers = min(workers, len(pieces))
     if workers <= 1:
         return [piece(heartbeat) for piece in pieces]
     results: dict[int, Result] = {}
