@@ -182,6 +182,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "batch statistics": lambda: nn.Sequential(
         nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(64, CLASSES)
     ),
+    "in place": lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        nn.ReLU6(inplace=True),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+        nn.SiLU(inplace=True),
+        nn.Linear(5, 3),
+    ),
     "mixed": _mixed,
 }
 

@@ -250,6 +250,14 @@ def test_divergence_is_told_in_the_same_words(model: str, dtype: torch.dtype, en
 
 
 @every_engine
+def test_divergence_in_the_very_first_step(engine: Any) -> None:
+    case = MLP._replace(options=(("loss", lambda scores, y: functional.cross_entropy(scores, y) / 0.0),))
+    expected = message_of(ReferenceEngine, case, LocalTraining())
+    assert expected.endswith("at local step 0 is inf")
+    assert message_of(engine, case, LocalTraining()) == expected
+
+
+@every_engine
 def test_a_norm_that_overflows_ends_the_run_only_where_it_is_needed(engine: Any) -> None:
     """Gradients of 1e25 are numbers in float32, but the sum of their squares isn't."""
 

@@ -1,6 +1,8 @@
 """Runs that are advanced together: each comes to what it comes to alone, and what happens to one is its own matter."""
 
 import functools
+import gc
+import weakref
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -264,6 +266,12 @@ def test_lanes_keep_what_isnt_trained_apart(engine: Any, name: str) -> None:
 def test_an_engine_outlives_the_runs_that_used_it(engine: Any) -> None:
     """Kinds are told apart by addresses in memory, which a later run may be given again."""
     shared = engine(no_heartbeat)
+    first = simulate(FedAvg(), Case("logistic", (4,)), engine)
+    advance(rounds_of(first, 1), shared)
+    task = weakref.ref(first._task)
+    del first
+    gc.collect()
+    assert task() is not None, "as long as it lives, nothing else has its address"
     for shape in ((5,), (6,), (7,), (5,), (6,)):
         case = Case("logistic", shape)
         mine = simulate(FedAvg(), case, engine)

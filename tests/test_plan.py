@@ -58,6 +58,7 @@ ROWS = {
     "flattened, then normed": "C F L",
     "double relu and pool": "Cr F L",
     "batch statistics": "C F L",
+    "in place": "C F L F L",
     "mixed": "Cpr C F Lr L F L",
     "depends on data": "F",
     "recurrent": "F L",

@@ -165,7 +165,8 @@ class FunctionalWork:
         step = pace.step[0].to(torch.int64)
 
         def of_all(mine: Tensor, x: Tensor) -> Tensor:
-            mapped: Tensor = vmap(self._one, in_dims=(0, 0, 0, None))(mine, x, names, step)
+            # A copy: what works in place must not reach the layer before.
+            mapped: Tensor = vmap(self._one, in_dims=(0, 0, 0, None))(mine, x.clone(), names, step)
             return mapped
 
         if self._first:
