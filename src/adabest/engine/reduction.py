@@ -79,7 +79,7 @@ def weighted_sum(values: Sequence[Tensor], weights: Sequence[float], dtype: torc
     if values[0].is_cuda:
         return add_stacked(total, values, weights)
     for value, weight in zip(values, weights, strict=True):
-        total.add_(value, alpha=weight)
+        total += weight * value
     return total
 
 

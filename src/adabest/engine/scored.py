@@ -48,7 +48,7 @@ class ScoredModel:
                 weight += samples / unit
             else:
                 change.sub_(previous)
-            total.add_(change, alpha=samples / unit)
+            total.add_(change.mul_(samples / unit))
         return ScoredModel(total, weight, unit)
 
     def _with_stacked(self, changes: list[tuple[Tensor, Tensor | None, float]], total: Tensor) -> "ScoredModel":
