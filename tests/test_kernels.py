@@ -98,7 +98,7 @@ SHAPES = [
     ConvolutionShape(20, 4, 5, 70, (2, 3), relu=True),
     ConvolutionShape(16, 5, 4, 16, (1, 1), bias=False),
     ConvolutionShape(3, 5, 6, 16, (3, 3), padding=(2, 1), pool=2),
-    ConvolutionShape(20, 7, 7, 5, (5, 5), padding=(2, 2), bias=False, relu=True, pool=2),
+    ConvolutionShape(20, 4, 5, 5, (5, 5), padding=(2, 2), bias=False, relu=True, pool=2),
 ]
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s.channels}x{s.height}x{s.width}-{s.outputs}")
 

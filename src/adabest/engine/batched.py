@@ -48,7 +48,8 @@ class BatchedEngine:
         self._threads = threads
         self._reference = ReferenceEngine(heartbeat)
         self._benches: dict[Hashable, Bench | Loop] = {}
-        self._one_by_one: dict[Hashable, Task] = {}  # what can't be batched; tasks are kept, as their kinds need
+        self._one_by_one = set[Hashable]()  # what can't be batched
+        self._tasks: dict[Hashable, Task] = {}  # one of each kind, so that no other can come to be of that kind
 
     def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
         """What several runs ask for: those whose models and batches have the same shapes at once."""
@@ -62,10 +63,11 @@ class BatchedEngine:
                 answers[number] = self._reference.exchange([request])[0]
         for kind, numbers in alike.items():
             of_kind = {number: requests[number] for number in numbers}
+            self._tasks.setdefault(kind, requests[numbers[0]].task)
             try:
                 answers |= self._train(kind, of_kind)
             except Unbatchable as error:
-                self._one_by_one[kind] = requests[numbers[0]].task
+                self._one_by_one.add(kind)
                 warnings.warn(
                     f"clients train one after another, which is slower, since the model, the loss or the augmentation "
                     f"can't be computed for many of them at once: {error}",

@@ -74,7 +74,6 @@ class Bench:
     """Trains clients that share a model's structure, a data set and a batch size."""
 
     def __init__(self, task: ClassificationTask, precision: Precision, most: int | None) -> None:
-        self._task = task  # kept, so that no other task can come to be of its kind
         self._device = task.model.vector.device
         self._setting = setting(task, precision)
         self._try_out()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adabest import random
-from adabest.data.augmentation import none
+from adabest.data.augmentation import flip_crop, none
 from adabest.engine.classification import ClassificationTask
 from adabest.errors import AdabestError
 from adabest.random import Purpose
@@ -76,8 +76,14 @@ def batch(jobs: Sequence[Job], step: int, room: Tensor | None = None) -> tuple[T
             torch.tensor([[random.signed(word)] for word in words])
             for words in zip(*((job.task.seed, job.round, job.client) for job in jobs), strict=True)
         )
-        keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size)).view(-1)
-        moved = task.augmentation(inputs, keys)
+        keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size))
+        # A user's own may look at the whole batch, which must be one client's.
+        batches = (
+            [(inputs, keys.view(-1))]
+            if task.augmentation is flip_crop
+            else zip(torch.split(inputs, size), keys, strict=True)
+        )
+        moved = torch.cat([task.augmentation(own, of_own) for own, of_own in batches])
         inputs = moved if room is None else room.copy_(moved)
     return inputs, _rows([job.labels for job in jobs], step)
 

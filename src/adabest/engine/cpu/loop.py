@@ -33,8 +33,8 @@ class Loop:
         model, sample = task.model, task.data.x_train.shape[1:]
         layers = plan(model.module, model.vector.new_zeros(2, *sample))
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
-        by_hand = len(linear) == len(layers) and task.loss is functional.cross_entropy
-        self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model)
+        by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
+        self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
         self._threads = threads
         self._most = most or max(1, _AT_ONCE // model.vector.nbytes)
 

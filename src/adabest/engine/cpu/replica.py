@@ -11,8 +11,6 @@ from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
 from adabest.engine.task import Heartbeat
 from adabest.models import VectorModel, set_dropout_key
 
-_LAYOUT = torch.channels_last  # of images and of the weights that meet them
-
 
 class Replicas:
     """Trains clients with copies of a model: as many as there are threads that train at the same time.
@@ -21,9 +19,10 @@ class Replicas:
         at_a_time: How many clients are best stacked: a step of one keeps a core busy.
     """
 
-    def __init__(self, model: VectorModel) -> None:
+    def __init__(self, model: VectorModel, sample: tuple[int, ...]) -> None:
         self.at_a_time = 1
         self._model = model
+        self._layout = _layout(model, sample)
         self._idle: collections.deque[_Replica] = collections.deque()
 
     def train(self, jobs: Sequence[Job], heartbeat: Heartbeat) -> list[Done]:
@@ -31,7 +30,7 @@ class Replicas:
         try:
             replica = self._idle.pop()
         except IndexError:
-            replica = _Replica(self._model)
+            replica = _Replica(self._model, self._layout)
         try:
             return [replica.train(job, heartbeat) for job in jobs]
         finally:
@@ -41,11 +40,13 @@ class Replicas:
 class _Replica:
     """A copy of a model for one client at a time.
 
-    The channels of images, and of the weights that meet them, lie side by side in memory ("channels last"), and
-    max-pooling comes before the relu that it followed: the same numbers, from a quarter of the work.
+    The channels of images, and of the weights that meet them, lie side by side in memory ("channels last") if the model
+    can do with that, and max-pooling comes before the relu that it followed: the same numbers from a quarter of the
+    work.
     """
 
-    def __init__(self, model: VectorModel) -> None:
+    def __init__(self, model: VectorModel, layout: torch.memory_format) -> None:
+        self._layout = layout
         self._module = _pool_first(copy.deepcopy(model.module).train())
         self._parameters = [p for p in self._module.parameters() if p.requires_grad]
         for parameter in self._parameters:
@@ -72,7 +73,7 @@ class _Replica:
         """Forward and backward: the loss and the accuracy."""
         x, y = batch([job], step)
         if x.ndim == 4:
-            x = x.contiguous(memory_format=_LAYOUT)
+            x = x.contiguous(memory_format=self._layout)
         set_dropout_key(self._module, job.task.seed, job.round, job.client, step)
         scores = self._module(x)
         loss = job.task.loss(scores, y)
@@ -104,9 +105,24 @@ class _Replica:
         """A copy of a vector in the parameters' shapes."""
         pieces = torch.split(vector, [parameter.numel() for parameter in self._parameters])
         return [
-            piece.view(parameter.shape).clone(memory_format=_LAYOUT if parameter.ndim == 4 else torch.contiguous_format)
+            piece.view(parameter.shape).clone(
+                memory_format=self._layout if parameter.ndim == 4 else torch.contiguous_format
+            )
             for piece, parameter in zip(pieces, self._parameters, strict=True)
         ]
+
+
+def _layout(model: VectorModel, sample: tuple[int, ...]) -> torch.memory_format:
+    """Channels last, unless a model views its images in a way that their memory then doesn't allow."""
+    images = model.vector.new_zeros(2, *sample)
+    if images.ndim != 4:
+        return torch.contiguous_format
+    module = copy.deepcopy(model.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        module(images.contiguous(memory_format=torch.channels_last)).sum().backward()
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
 
 
 def _pool_first(module: nn.Module) -> nn.Module:
