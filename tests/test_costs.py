@@ -112,7 +112,7 @@ class TestCounts:
             found.guards.numbers == 6 * K
         )  # infinite? 1/norm, times c, at most one, a number that is none, which of them
         assert found.scored.arithmetic == P * n * (2 * s + m) + n * m
-        assert found.scored.other == 2 * P * n * symbol("copy") + n * symbol("copy")
+        assert found.scored.other == P * n * symbol("copy") + 3 * n * symbol("copy")
         assert (found.scored_client_bytes, found.scored_server_bytes) == (4 * n, 8 * n)
 
     def test_what_is_neither_addition_nor_multiplication(self) -> None:

@@ -375,7 +375,7 @@ class TestScoredModel:
         scored, latest = ScoredModel.empty(initial), dict[int, int]()
         for client, value in updates:
             previous = torch.tensor([float(latest[client])]) if client in latest else None
-            scored = scored.with_model(torch.tensor([float(value)]), previous, sizes[client])
+            scored = scored.with_models([(torch.tensor([float(value)]), previous, sizes[client])])
             latest[client] = value
         seen = [latest[c] for c in sorted(latest)]
         weights = [sizes[c] for c in sorted(latest)]
@@ -388,7 +388,7 @@ class TestScoredModel:
         models = torch.rand(6, 50, generator=torch.Generator().manual_seed(0))
         plain = weighted = ScoredModel.empty(models[0])
         for model in models:
-            plain, weighted = plain.with_model(model, None, 1.0), weighted.with_model(model, None, 436.0)
+            plain, weighted = (s.with_models([(model, None, n)]) for s, n in ((plain, 1.0), (weighted, 436.0)))
         assert torch.equal(plain.value(models[0]), weighted.value(models[0]))
 
 

@@ -61,10 +61,6 @@ class ScoredModel:
             add_stacked(total, [model for model, _ in pairs], [v for _, v in pairs])
         return ScoredModel(total, weight, unit)
 
-    def with_model(self, model: Tensor, previous: Tensor | None, samples: float) -> "ScoredModel":
-        """The same for one client."""
-        return self.with_models([(model, previous, samples)])
-
     def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
         """The scored model.
 

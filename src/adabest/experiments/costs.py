@@ -233,15 +233,17 @@ class _Federation:
             )
             with at_server:
                 message = self._algorithm.downlink(self._server, self._cloud, context)
-            replies = []
+            replies, changes = [], list[tuple[Tensor, Tensor | None, float]]()
             for client in range(len(self._clients)):
                 with at_client if client == 0 else contextlib.nullcontext():
                     reply, model = self._work(client, work, message, context)
                 replies.append((client, reply))
                 if work is Work.TRAIN:
-                    with at_simulator:
-                        self._scored = self._scored.with_model(model, self._models.get(client), 1.0)
+                    changes.append((model, self._models.get(client), 1.0))
                     self._models[client] = model
+            if changes:
+                with at_simulator:
+                    self._scored = self._scored.with_models(changes)
             with at_server:
                 reduced = reduce_replies(self._algorithm.means, replies)
                 update = self._algorithm.server_step(self._server, self._cloud, reduced, context)
