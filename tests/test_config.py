@@ -563,3 +563,15 @@ class TestThreads:
             assert torch.get_num_threads() == 2
         finally:
             torch.set_num_threads(before)
+
+
+def test_products_in_bfloat16_leave_models_in_float32(tmp_path: Path) -> None:
+    done = adabest.run(out=tmp_path / "run", show=False, **tiny(rounds=1, precision="bf16", engine="batched"))
+    assert adabest.load(done.folder).config.precision == "bf16"
+    assert {parameter.dtype for parameter in done.load_model().parameters()} == {torch.float32}
+
+
+def test_the_default_precision_depends_on_where_it_runs() -> None:
+    assert resolve({})[0].precision == "float32"
+    assert resolve({"device": "cuda"})[0].precision == "bf16"
+    assert resolve({"device": "cuda", "engine": "reference"})[0].precision == "float32"

@@ -136,7 +136,7 @@ class TestSizes:
             ({"classes": 0}, "classes = 0"),
             ({"batch_size": 0}, "batch_size = 0"),
             ({"participants": 11, "population": 10}, "participants = 11: .* the population of 10"),
-            ({"precision": "float16"}, "precision = 'float16' .* Known: bf16, float32, float64, tf32"),
+            ({"precision": "float16"}, "precision = 'float16' .* Known: float32, float64"),
             ({"precision": "float16", "parameters": 5}, "precision = 'float16'"),
             ({"input_shape": "3x0x32"}, "input_shape = '3x0x32': .* as in 3x32x32"),
             ({"input_shape": ""}, "input_shape = ''"),

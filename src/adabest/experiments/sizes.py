@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from adabest.errors import InputError, nearest
 from adabest.models import Factory, build_model
 from adabest.registry import convert
-from adabest.runs.build import PRECISIONS
+from adabest.runs.config import PRECISIONS
 
 Precision = Literal["float32", "float64"]
 
@@ -49,9 +49,10 @@ class Sizes:
                 f"participants = {self.participants}: there can't be more of them than the population of "
                 f"{self.population}"
             )
-        if self.precision not in PRECISIONS:
+        known = get_args(Precision)
+        if self.precision not in known:
             raise InputError(
-                f"precision = {self.precision!r} isn't one of its values; {nearest(str(self.precision), PRECISIONS)}"
+                f"precision = {self.precision!r} isn't one of its values; {nearest(self.precision, known)}"
             )
 
     @property

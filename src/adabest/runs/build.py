@@ -41,7 +41,6 @@ from adabest.runs.config import Components, Config
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
 _ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def build_federation(
         local_steps=config.local_steps,
         seed=config.seed,
         device=device,
-        dtype=PRECISIONS[config.precision],
+        dtype=config.dtype,
         kind=components.model if isinstance(components.model, str) else id(components.model),
     )
     simulation = Simulation(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import tomli_w
+import torch
 from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
@@ -28,6 +29,8 @@ _SIZES = ("client_memory", "client_device_memory", "client_disk")
 _NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device", "clients_in_parallel", *_SIZES)  # nor how
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
+# What models and states are kept in; local training may compute in less.
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
 
 
@@ -86,7 +89,7 @@ class Config:
         device: Where: cpu, cuda or cuda:N.
         precision: Number format of models and states, float32 or float64. With ``bf16``, activations and products of
             local training are in bfloat16, all sums, models and states in float32; with ``tf32``, products are made by
-            a GPU's matrix units.
+            a GPU's matrix units. By default bf16 for the batched engine on a GPU, and float32 elsewhere.
         clients_in_parallel: At most so many clients train at a time; by default as many as fit into memory.
         threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
         client_memory: Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's.
@@ -133,13 +136,22 @@ class Config:
     loggers: tuple[str, ...] = ()
     engine: Literal["batched", "reference"] = "batched"
     device: str = "cpu"
-    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    precision: Literal["float32", "float64", "tf32", "bf16"] | None = None
     clients_in_parallel: int | None = None
     threads: int | None = None
     client_memory: str | None = None
     client_device_memory: str | None = None
     client_disk: str | None = None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of models and states."""
+        return PRECISIONS[self.precision or "float32"]
+
+    def runs_kernels(self) -> bool:
+        """Whether clients are trained by the batched engine on a GPU."""
+        return self.engine == "batched" and self.device.startswith("cuda")
 
     def flat(self) -> dict[str, Any]:
         """All settings by name, the algorithm's own among them, without those that are left to a default."""
@@ -351,6 +363,7 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: M
         weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
         augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
         partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
+        precision=config.precision or ("bf16" if config.runs_kernels() else "float32"),
         hyperparameters={name: value for name, value in values.items() if is_plain(value)},
     )
 

@@ -82,7 +82,7 @@ class Run:
             example = torch.zeros(2, *self.identity["input_shape"])
             module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
         try:
-            module.to(getattr(torch, self.config.precision)).load_state_dict(tensors)
+            module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()
@@ -141,8 +141,7 @@ class Run:
 
     def _normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from inputs, and what they are divided by."""
-        precision = getattr(torch, self.config.precision)
-        mean, std = (torch.tensor(self.identity[key], dtype=precision) for key in ("mean", "std"))
+        mean, std = (torch.tensor(self.identity[key], dtype=self.config.dtype) for key in ("mean", "std"))
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:

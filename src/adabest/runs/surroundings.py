@@ -36,7 +36,7 @@ class Surroundings(NamedTuple):
         if threads is None:
             small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
             threads = 1 if small else torch.get_num_threads()
-        return cls(config.engine, config.device, config.precision, config.clients_in_parallel, threads)
+        return cls(config.engine, config.device, config.precision or "float32", config.clients_in_parallel, threads)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
