@@ -123,17 +123,17 @@ def _alternative(device: str) -> str:
 
 
 def figure(found: Mapping[str, Any], device: str) -> Figure:
-    """On a CPU bars, one panel a task; on a GPU lines over the number of clients in parallel."""
+    """One panel a task: bars, or on a GPU, where numbers of clients differ, lines over the clients in parallel."""
     rows = [row for row in _of(found, device) if "seconds_a_round" in row]
     tasks = [task for task in TASKS.values() if any(row["task"] == task.name for row in rows)]
     most = max((sum(row["task"] == task.name for row in rows) for task in tasks), default=1)
     height = 1.2 + 0.26 * most if device == "cpu" else 5.6
     looks = _line_looks(rows)
-    drawn = Figure(figsize=(4.6 * max(1, len(tasks)), height), layout="constrained")
+    drawn = Figure(figsize=(5.2 * max(1, len(tasks)), height), layout="constrained")
     FigureCanvasAgg(drawn)
     for axes, task in zip(drawn.subplots(1, max(1, len(tasks)), squeeze=False)[0], tasks, strict=False):
         chosen = [row for row in rows if row["task"] == task.name]
-        if device == "cpu":
+        if len({row["clients"] for row in chosen}) == 1:
             _bars(axes, chosen)
         else:
             _lines(axes, chosen, looks)
@@ -141,7 +141,7 @@ def figure(found: Mapping[str, Any], device: str) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     if device == "cuda":
         lines = {str(line.get_label()): line for axes in drawn.axes for line in axes.lines}
-        drawn.legend(handles=lines.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+        drawn.legend(handles=lines.values(), loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     return drawn
 
 
@@ -157,7 +157,7 @@ def _bars(axes: Axes, rows: Sequence[Row]) -> None:
             va="center",
             fontsize=8,
         )
-    axes.set_yticks(range(len(rows)), [row["label"] for row in slowest_first], fontsize=8)
+    axes.set_yticks(range(len(rows)), [_label(row) for row in slowest_first], fontsize=8)
     axes.set_xlabel("seconds a round, best")
     axes.margins(x=0.15)
 
