@@ -1,9 +1,11 @@
 """The batched engine equals the reference engine: every algorithm, kinds of models, settings of local training."""
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import odd_models
@@ -21,7 +23,8 @@ from adabest import random
 from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn
 from adabest.data.augmentation import flip_crop
 from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules
-from adabest.engine.bench import Bench
+from adabest.engine.bench import Bench, setting
+from adabest.engine.program import Program
 from adabest.engine.task import no_heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.random import Purpose
@@ -205,6 +208,24 @@ def test_half_precision_of_what_is_not_trained(engine: Any) -> None:
         run(half, 1)
         run(truth, 1)
         assert 1e-6 < distance(half, truth) < 0.03
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "waits"), [("logistic", 0), ("mlp", 1)])
+def test_only_a_stream_that_was_given_work_is_waited_for(
+    model: str, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture ends in an error if it waits for a stream that never waited for it."""
+    main, aside = mock.Mock(), mock.Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
+    program._aside = aside
+    program._work(moved=False, bent=False)
+    assert main.wait_stream.call_count == waits
+    assert bool(aside.wait_stream.call_count) == bool(waits)
 
 
 # --- What can't be batched --------------------------------------------------------------------------------------------

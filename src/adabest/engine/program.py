@@ -235,7 +235,7 @@ class Program:
             with self._side_by_side(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
             after = work
-        if self._aside is not None:
+        if self._aside is not None and len(self._works) > 1:  # a capture can't wait for a stream that it never reached
             torch.cuda.current_stream().wait_stream(self._aside)
         self._operators.update(direction, self._pace, self._rates, self._half)
         self._step.add_(1)
