@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -208,6 +209,22 @@ def test_half_precision_of_what_is_not_trained(engine: Any) -> None:
         run(half, 1)
         run(truth, 1)
         assert 1e-6 < distance(half, truth) < 0.03
+
+
+# --- Memory as kernels read it ----------------------------------------------------------------------------------------
+
+
+def test_data_in_another_order_of_memory_is_laid_out_anew() -> None:
+    task = MLP.task()
+    images, labels = task.data.x_train, task.data.y_train
+    assert isinstance(images, Tensor)
+    turned = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as images with their channels last come
+    task.data = replace(task.data, x_train=turned, y_train=labels.repeat_interleave(2)[::2])
+    own = setting(task, Precision())
+    assert own.inputs.is_contiguous()
+    assert own.labels.is_contiguous()
+    assert torch.equal(own.inputs, images)
+    assert torch.equal(own.labels, labels)
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------

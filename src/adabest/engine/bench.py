@@ -223,8 +223,8 @@ def setting(task: ClassificationTask, precision: Precision) -> Setting:
         packing=packing(layers, task.model.shapes, chosen, device),
         shapes=task.model.shapes,
         operators=chosen,
-        inputs=data.x_train,
-        labels=data.y_train,
+        inputs=data.x_train.contiguous() if isinstance(data.x_train, Tensor) else data.x_train,  # as kernels read it
+        labels=data.y_train.contiguous(),
         mean=by_channel(data.dataset.mean),
         deviation=by_channel(data.dataset.std),
         augment=None if task.augmentation in (none, flip_crop) else task.augmentation,

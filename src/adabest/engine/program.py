@@ -269,7 +269,7 @@ class Program:
     def _lose(self, source: Source, scores: Tensor) -> Tensor:
         """The gradient of the loss with respect to the scores."""
         setting, step = self._setting, self._step.to(torch.int64)
-        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores
+        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
         if setting.loss is None:
             self._operators.cross_entropy(
                 source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right
