@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -174,6 +174,21 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
 def test_settings(name: str, engine: Any) -> None:
     case, training, rules = SETTINGS[name]
     assert_alike(AdaBest(), case, engine, training=training, rules=rules)
+
+
+@dataclass
+class Smoothed:
+    """A loss that is an object, and like most data classes has no hash."""
+
+    by: float
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(scores, y, label_smoothing=self.by)
+
+
+@every_engine
+def test_a_loss_without_a_hash(engine: Any) -> None:
+    assert_alike(FedAvg(), MLP._replace(options=(("loss", Smoothed(0.1)),)), engine, rounds=1)
 
 
 @every_engine

@@ -105,7 +105,8 @@ class ClassificationTask:
         self.batch_size, self.seed = batch_size, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
-        self.kind = (structure, fixed, id(self.data), batch_size, loss, augmentation, dtype, device)
+        functions = (id(loss), id(augmentation))  # which may have no hash
+        self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
         self._mean_steps = None
