@@ -132,8 +132,9 @@ class ClassificationTask:
             return self._mean_steps
         return self._epochs * int(batches_per_epoch(self.samples(client), self.batch_size))
 
+    @functools.cached_property
     def most_steps(self) -> int:
-        """The largest K_i."""
+        """The largest K_i; cached, since it looks at the whole population."""
         if self._mean_steps is not None:
             return self._mean_steps
         most = int(self.partition.samples[self.partition.training].max())
