@@ -23,8 +23,9 @@ from torch.nn import functional
 from adabest import random
 from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn
 from adabest.data.augmentation import flip_crop
-from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules
+from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules, batched
 from adabest.engine.bench import Bench, setting
+from adabest.engine.cpu.loop import Loop
 from adabest.engine.program import Program
 from adabest.engine.task import no_heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
@@ -396,14 +397,37 @@ def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPa
     assert distance(mine, truth) < 1e-11
 
 
-def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("engine", "place", "message"),
+    [
+        (StackedEngine, Bench, r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"),
+        (BatchedEngine, Loop, r"memory ran out with a single client, whose model takes 0\.0 MiB .*smaller model"),
+    ],
+)
+def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(
+    engine: Any, place: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(*_: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Bench, "train", nothing)
-    simulation = simulate(AdaBest(), MLP, StackedEngine)
-    with pytest.raises(InputError, match=r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"):
+    monkeypatch.setattr(place, "train", nothing)
+    simulation = simulate(AdaBest(), MLP, engine)
+    with pytest.raises(InputError, match=message):
         simulation.step()
+
+
+def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked, given = batched._stacked, list[int]()
+
+    def scarce(states: Any) -> Any:
+        given.append(len(states))
+        if len(states) > 2:
+            raise torch.OutOfMemoryError
+        return stacked(states)
+
+    monkeypatch.setattr(batched, "_stacked", scarce)
+    simulate(AdaBest(), MLP, StackedEngine).step(cohort=np.arange(4))
+    assert given == [4, 2, 2]
 
 
 class TestCapacity:

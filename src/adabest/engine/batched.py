@@ -94,8 +94,8 @@ class BatchedEngine:
         while everyone:
             chunk = everyone[: bench.capacity(len(everyone))]
             by_run = itertools.groupby(chunk, key=lambda pair: pair[0])
-            pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
             try:
+                pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
                 trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
             except torch.OutOfMemoryError:
                 bench.take_fewer_than(len(chunk))
