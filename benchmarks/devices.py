@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 10,
     "augmentation": "flip-crop",
 }
-MODELS = ("cnn", "mlp,hidden=40", "resnet,width=8")
+MODELS = ("logistic", "cnn", "mlp,hidden=40", "resnet,width=8")
 BOUNDS = {"float64": 1e-5, "float32": 2e-3}
 
 

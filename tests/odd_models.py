@@ -171,6 +171,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "strided": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16, CLASSES)),
     "same padding": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Flatten(), nn.Linear(144, CLASSES)),
     "convolutions only": lambda: nn.Sequential(nn.Conv2d(2, 20, 3), nn.ReLU(), nn.Conv2d(20, CLASSES, 4), nn.Flatten()),
+    "strided at the end": lambda: nn.Sequential(
+        nn.Conv2d(2, 5, 3), nn.ReLU(), nn.Conv2d(5, CLASSES, 4, stride=2), nn.Flatten()
+    ),
     "relu at the end": lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES), nn.ReLU()),
     "normed at the end": lambda: nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES), nn.LayerNorm(CLASSES)),
     "flattened, then normed": lambda: nn.Sequential(

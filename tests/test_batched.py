@@ -1,9 +1,12 @@
 """The batched engine equals the reference engine: every algorithm, kinds of models, settings of local training."""
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import odd_models
@@ -20,8 +23,10 @@ from torch.nn import functional
 from adabest import random
 from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn
 from adabest.data.augmentation import flip_crop
-from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules
-from adabest.engine.bench import Bench
+from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules, batched
+from adabest.engine.bench import Bench, setting
+from adabest.engine.cpu.loop import Loop
+from adabest.engine.program import Program
 from adabest.engine.task import no_heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.random import Purpose
@@ -172,6 +177,21 @@ def test_settings(name: str, engine: Any) -> None:
     assert_alike(AdaBest(), case, engine, training=training, rules=rules)
 
 
+@dataclass
+class Smoothed:
+    """A loss that is an object, and like most data classes has no hash."""
+
+    by: float
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(scores, y, label_smoothing=self.by)
+
+
+@every_engine
+def test_a_loss_without_a_hash(engine: Any) -> None:
+    assert_alike(FedAvg(), MLP._replace(options=(("loss", Smoothed(0.1)),)), engine, rounds=1)
+
+
 @every_engine
 @pytest.mark.parametrize("most", [1, 2, 7])
 def test_results_dont_depend_on_how_many_train_at_a_time(most: int, engine: Any) -> None:
@@ -205,6 +225,40 @@ def test_half_precision_of_what_is_not_trained(engine: Any) -> None:
         run(half, 1)
         run(truth, 1)
         assert 1e-6 < distance(half, truth) < 0.03
+
+
+# --- Memory as kernels read it ----------------------------------------------------------------------------------------
+
+
+def test_data_in_another_order_of_memory_is_laid_out_anew() -> None:
+    task = MLP.task()
+    images, labels = task.data.x_train, task.data.y_train
+    assert isinstance(images, Tensor)
+    turned = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as images with their channels last come
+    task.data = replace(task.data, x_train=turned, y_train=labels.repeat_interleave(2)[::2])
+    own = setting(task, Precision())
+    assert own.inputs.is_contiguous()
+    assert own.labels.is_contiguous()
+    assert torch.equal(own.inputs, images)
+    assert torch.equal(own.labels, labels)
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "waits"), [("logistic", 0), ("mlp", 1)])
+def test_only_a_stream_that_was_given_work_is_waited_for(
+    model: str, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture ends in an error if it waits for a stream that never waited for it."""
+    main, aside = mock.Mock(), mock.Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
+    program._aside = aside
+    program._work(moved=False, bent=False)
+    assert main.wait_stream.call_count == waits
+    assert bool(aside.wait_stream.call_count) == bool(waits)
 
 
 # --- What can't be batched --------------------------------------------------------------------------------------------
@@ -343,14 +397,37 @@ def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPa
     assert distance(mine, truth) < 1e-11
 
 
-def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("engine", "place", "message"),
+    [
+        (StackedEngine, Bench, r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"),
+        (BatchedEngine, Loop, r"memory ran out with a single client, whose model takes 0\.0 MiB .*smaller model"),
+    ],
+)
+def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(
+    engine: Any, place: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(*_: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Bench, "train", nothing)
-    simulation = simulate(AdaBest(), MLP, StackedEngine)
-    with pytest.raises(InputError, match=r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"):
+    monkeypatch.setattr(place, "train", nothing)
+    simulation = simulate(AdaBest(), MLP, engine)
+    with pytest.raises(InputError, match=message):
         simulation.step()
+
+
+def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked, given = batched._stacked, list[int]()
+
+    def scarce(states: Any) -> Any:
+        given.append(len(states))
+        if len(states) > 2:
+            raise torch.OutOfMemoryError
+        return stacked(states)
+
+    monkeypatch.setattr(batched, "_stacked", scarce)
+    simulate(AdaBest(), MLP, StackedEngine).step(cohort=np.arange(4))
+    assert given == [4, 2, 2]
 
 
 class TestCapacity:

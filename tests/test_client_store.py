@@ -47,7 +47,7 @@ def copies(store: ClientStore) -> dict[str, Tensor]:
 
 
 def assert_holds(store: ClientStore, expected: Mapping[int, Mapping[str, Tensor]]) -> None:
-    """Read one by one, stacked, or as tensors, it is what was last written."""
+    """Read one by one or as tensors, it is what was last written."""
     assert list(store) == list(expected)
     assert len(store) == len(expected)
     for client, fields in expected.items():
@@ -56,12 +56,10 @@ def assert_holds(store: ClientStore, expected: Mapping[int, Mapping[str, Tensor]
         assert found.keys() == fields.keys()
         assert all(torch.equal(found[name], value) for name, value in fields.items())
         assert all(found[name].dtype == value.dtype for name, value in fields.items())
-    backwards = list(expected)[::-1]
     whole = copies(store)
-    assert whole["ids"].tolist() == list(expected)
-    for name, stacked in store.rows(backwards).items():
-        assert torch.equal(stacked, torch.stack([expected[client][name] for client in backwards]))
-        assert torch.equal(stacked.flip(0), whole[name])
+    assert whole.pop("ids").tolist() == list(expected)
+    for name, stacked in whole.items():
+        assert torch.equal(stacked, torch.stack([fields[name] for fields in expected.values()]))
 
 
 # All in memory, all in the file, and both, with a budget that ends within a round and on no row's border.
@@ -107,16 +105,8 @@ class TestEveryTier:
         store.write({client: {"a": torch.ones(1)} for client in range(40)})
         store.write({39: {"b": torch.ones(1)}, 40: {"a": torch.zeros(1), "b": torch.full((1,), 3.0)}})
         assert store.read(39)["b"].tolist() == [1.0]
-        assert store.rows([0, 40])["b"].tolist() == [[0.0], [3.0]]
-        assert store.rows([0, 40])["a"].tolist() == [[1.0], [0.0]]
-
-    def test_stacked_rows_are_copies(self, budget: int) -> None:
-        store = ClientStore(memory(budget))
-        store.write({client: row(client) for client in range(5)})
-        before = store.rows([4, 1])
-        store.write({4: row(40)})
-        assert before["count"].tolist() == [[4], [1]]
-        assert store.rows([4, 1])["count"].tolist() == [[40], [1]]
+        assert [store.read(client)["b"].tolist() for client in (0, 40)] == [[0.0], [3.0]]
+        assert [store.read(client)["a"].tolist() for client in (0, 40)] == [[1.0], [0.0]]
 
     def test_nobody_takes_no_memory(self, budget: int) -> None:
         store = ClientStore(memory(budget))

@@ -457,12 +457,12 @@ def test_cross_entropy(classes: int) -> None:
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed"])
+@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed", "strided at the end"])
 def test_a_round_with_the_kernels(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(bench, "operators", lambda *_args, **_options: KERNELS)
     case = Case(
-        odd_models.make("mixed") if model == "mixed" else model,
+        odd_models.make(model) if model in odd_models.MODELS else model,
         odd_models.INPUT,
         dtype=torch.float32,
         augmentation=flip_crop,

@@ -23,7 +23,7 @@ from adabest.runs.folder import is_ours
 
 # One row a round, so that the file of metrics shows how far a process is. The number of threads is part of what makes
 # two runs equal, and this process has one.
-SLOW = tiny(rounds=60, evaluate_every=1, checkpoint_every=3, threads=1)
+SLOW = tiny(rounds=60, evaluate_every=1, checkpoint_every=3, threads=1, engine="batched")
 PATIENCE = 120  # seconds until a process that doesn't get anywhere counts as hung
 
 

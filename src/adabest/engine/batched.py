@@ -1,5 +1,6 @@
 """The batched engine: all clients of a cohort, and of all runs that are advanced together, as one tensor program."""
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Hashable, Sequence
@@ -63,9 +64,11 @@ class BatchedEngine:
                 answers[number] = self._reference.exchange([request])[0]
         for kind, numbers in alike.items():
             of_kind = {number: requests[number] for number in numbers}
-            self._tasks.setdefault(kind, requests[numbers[0]].task)
+            task = self._tasks.setdefault(kind, requests[numbers[0]].task)
+            assert isinstance(task, ClassificationTask)
             try:
-                answers |= self._train(kind, of_kind)
+                with _on(task.model.vector.device):
+                    answers |= self._train(kind, of_kind)
             except Unbatchable as error:
                 self._one_by_one.add(kind)
                 warnings.warn(
@@ -91,8 +94,8 @@ class BatchedEngine:
         while everyone:
             chunk = everyone[: bench.capacity(len(everyone))]
             by_run = itertools.groupby(chunk, key=lambda pair: pair[0])
-            pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
             try:
+                pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
                 trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
             except torch.OutOfMemoryError:
                 bench.take_fewer_than(len(chunk))
@@ -151,6 +154,11 @@ class _Piece(NamedTuple):
             )
             for place, client in enumerate(self.clients)
         ]
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Kernels are launched, and steps captured, on the current GPU, which may be another than the one asked for."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _context(request: Exchange, clients: Sequence[int]) -> ClientContext:

@@ -78,7 +78,7 @@ class Bench:
         self._setting = setting(task, precision)
         self._try_out()
         self._moves = task.augmentation is flip_crop
-        self._steps = task.most_steps()
+        self._steps = task.most_steps
         self._most = most
         self._program: Program | None = None
 
@@ -122,7 +122,7 @@ class Bench:
         """The local training of clients of several runs at once."""
         members = [member for group in groups for member in group.members]
         cohort = self._cohort(groups, members)
-        self._steps = max(self._steps, *(group.members[0].task.most_steps() for group in groups))
+        self._steps = max(self._steps, *(group.members[0].task.most_steps for group in groups))
         program = self._room(len(members))
         packed = program.train(cohort, heartbeat)
         models = self._setting.packing.unpack(packed[: len(members)])
@@ -223,8 +223,8 @@ def setting(task: ClassificationTask, precision: Precision) -> Setting:
         packing=packing(layers, task.model.shapes, chosen, device),
         shapes=task.model.shapes,
         operators=chosen,
-        inputs=data.x_train,
-        labels=data.y_train,
+        inputs=data.x_train.contiguous() if isinstance(data.x_train, Tensor) else data.x_train,  # as kernels read it
+        labels=data.y_train.contiguous(),
         mean=by_channel(data.dataset.mean),
         deviation=by_channel(data.dataset.std),
         augment=None if task.augmentation in (none, flip_crop) else task.augmentation,

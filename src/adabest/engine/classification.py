@@ -105,7 +105,8 @@ class ClassificationTask:
         self.batch_size, self.seed = batch_size, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
-        self.kind = (structure, fixed, id(self.data), batch_size, loss, augmentation, dtype, device)
+        functions = (id(loss), id(augmentation))  # which may have no hash
+        self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
         self._mean_steps = None
@@ -131,8 +132,9 @@ class ClassificationTask:
             return self._mean_steps
         return self._epochs * int(batches_per_epoch(self.samples(client), self.batch_size))
 
+    @functools.cached_property
     def most_steps(self) -> int:
-        """The largest K_i."""
+        """The largest K_i; cached, since it looks at the whole population."""
         if self._mean_steps is not None:
             return self._mean_steps
         most = int(self.partition.samples[self.partition.training].max())

@@ -9,7 +9,7 @@ import functools
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -137,24 +137,6 @@ class ClientStore:
         """A client's fields, on the device; where they lie there, as views that the client's next ``write`` changes."""
         page, place = self._find(self._rows[client])
         return {name: page.rows[name][place].to(self._memory.device) for name in self._fields}
-
-    def rows(self, clients: Sequence[int]) -> dict[str, Tensor]:
-        """The fields of several clients that have taken part, stacked in the given order, on the device; copies."""
-        device = self._memory.device
-        stacked = {
-            name: torch.empty((len(clients), *kind.shape), dtype=kind.dtype, device=device)
-            for name, kind in self._fields.items()
-        }
-        wanted: dict[_Page, tuple[list[int], list[int]]] = {}
-        for position, client in enumerate(clients):
-            page, place = self._find(self._rows[client])
-            positions, places = wanted.setdefault(page, ([], []))
-            positions.append(position)
-            places.append(place)
-        for page, (positions, places) in wanted.items():
-            for name, rows in stacked.items():
-                rows[torch.tensor(positions, device=device)] = page.rows[name][places].to(device)
-        return stacked
 
     def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Stores the fields of several clients.

@@ -50,7 +50,7 @@ class ConvolutionWork:
     ) -> None:
         shape = layer.shape
         self.layer = layer
-        self._shape, self._operators, self._first = shape, operators, first
+        self._shape, self._operators = shape, operators
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
         rows, columns = shape.pooled
         outputs, parts = shape.stored_outputs, operators.parts(shape, batch)

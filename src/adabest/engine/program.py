@@ -235,7 +235,7 @@ class Program:
             with self._side_by_side(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
             after = work
-        if self._aside is not None:
+        if self._aside is not None and len(self._works) > 1:  # a capture can't wait for a stream that it never reached
             torch.cuda.current_stream().wait_stream(self._aside)
         self._operators.update(direction, self._pace, self._rates, self._half)
         self._step.add_(1)
@@ -269,7 +269,7 @@ class Program:
     def _lose(self, source: Source, scores: Tensor) -> Tensor:
         """The gradient of the loss with respect to the scores."""
         setting, step = self._setting, self._step.to(torch.int64)
-        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores
+        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
         if setting.loss is None:
             self._operators.cross_entropy(
                 source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right

@@ -91,7 +91,8 @@ class Config:
             local training are in bfloat16, all sums, models and states in float32; with ``tf32``, products are made by
             a GPU's matrix units. By default bf16 for the batched engine on a GPU, and float32 elsewhere.
         clients_in_parallel: At most so many clients train at a time; by default as many as fit into memory.
-        threads: CPU threads. By default torch's own choice, and one for models of under 100,000 parameters.
+        threads: CPU threads: so many clients train side by side, and torch has as many for all else. By default one
+            client on each core, and torch's own choice, or one for models of under 100,000 parameters.
         client_memory: Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's.
             What doesn't fit goes to a file in the run's folder.
         client_device_memory: The same on a GPU, which is filled first. By default a quarter of its memory.

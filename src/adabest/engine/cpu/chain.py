@@ -144,5 +144,5 @@ class _Stack:
             batch(jobs, first, self._room)
         scores = self._scores.new_empty(last - first, *self._scores.shape)
         source = data.x_train if self._whole else chosen[:0]
-        without_python()(0, last - first, source, chosen, labels, *self._rest, scores, *self._vectors, self._numbers)
+        without_python()(last - first, source, chosen, labels, *self._rest, scores, *self._vectors, self._numbers)
         return scores

@@ -18,8 +18,10 @@ from adabest.engine.cpu.replica import Replicas
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.plan import LinearLayer, plan
 from adabest.engine.task import Heartbeat
+from adabest.errors import InputError
 
 _AT_ONCE = 2**26  # bytes of the models of clients that are started and finished together, about
+_MEBIBYTE = 2**20
 
 
 class Loop:
@@ -36,7 +38,8 @@ class Loop:
         by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
         self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
         self._threads = threads
-        self._most = most or max(1, _AT_ONCE // model.vector.nbytes)
+        self._bytes = model.vector.nbytes
+        self._most = most or max(1, _AT_ONCE // self._bytes)
 
     def capacity(self, wanted: int) -> int:
         """How many clients should be in memory at a time, if so many want to train."""
@@ -44,8 +47,17 @@ class Loop:
         return min(wanted, max(self._most // workers * workers, 1))
 
     def take_fewer_than(self, clients: int) -> None:
-        """Lowers the number of clients in memory at a time: with so many, it ran out."""
-        self._most = max(1, clients - 1)
+        """Lowers the number of clients in memory at a time: with so many, it ran out.
+
+        Raises:
+            InputError: If that was a single one.
+        """
+        if clients == 1:
+            raise InputError(
+                f"memory ran out with a single client, whose model takes {self._bytes / _MEBIBYTE:.1f} MiB and its "
+                "training several times that; use a smaller model or batch size, or fewer lanes"
+            )
+        self._most = clients // 2
 
     def train(self, groups: Sequence[Group], heartbeat: Heartbeat) -> list[Trained]:
         """The local training of clients of several runs."""

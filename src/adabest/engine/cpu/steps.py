@@ -14,8 +14,7 @@ from torch import Tensor
 
 
 def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
-    first: int,
-    last: int,
+    steps: int,
     source: Tensor,
     chosen: Tensor,
     labels: Tensor,
@@ -40,8 +39,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     """Makes local steps of a few clients (see ``engine.local``), all in place.
 
     Args:
-        first: The first step.
-        last: The one after the last.
+        steps: How many.
         source: All training inputs; empty if the inputs of the (single) step are in their room already.
         chosen: The samples of each step, ``[steps, clients * batch]``.
         labels: Their labels, ``[steps, clients, batch, 1]``.
@@ -64,7 +62,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
         numbers: s, ρ, η, the clip (0 for none) and λ + ρ′ of each client.
     """
     depth = len(weights)
-    for step in range(first, last):
+    for step in range(steps):
         if source.numel() > 0:
             room.copy_(source.index_select(0, chosen[step])).sub_(mean).div_(std)
         for layer in range(depth - 1):
