@@ -85,6 +85,8 @@ def _lanes(device: str, engine: str, repeats: int) -> Iterator[Point]:
 
 
 def _population(device: str, engine: str, repeats: int) -> Iterator[Point]:
+    if device != "cpu":
+        return  # it is about memory and disks, and is measured on a CPU
     measured: Any = importlib.import_module("benchmarks.population").measure
     for population in POPULATIONS:
         found = measured(population, rounds=10 * repeats)

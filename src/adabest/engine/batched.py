@@ -97,7 +97,9 @@ class BatchedEngine:
             try:
                 pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
                 trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
+                if not _ran_out_of_memory(error):
+                    raise
                 bench.take_fewer_than(len(chunk))
                 continue
             everyone = everyone[len(chunk) :]
@@ -154,6 +156,11 @@ class _Piece(NamedTuple):
             )
             for place, client in enumerate(self.clients)
         ]
+
+
+def _ran_out_of_memory(error: RuntimeError) -> bool:
+    """A GPU's allocator has a type for it, a CPU's only words."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:

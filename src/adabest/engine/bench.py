@@ -20,9 +20,12 @@ from adabest.engine.plan import plan
 from adabest.engine.program import Cohort, Program, Setting
 from adabest.engine.tables import Member
 from adabest.engine.task import Heartbeat
-from adabest.errors import InputError
+from adabest.errors import AdabestError, InputError
 
-_SHARE_OF_MEMORY = 0.8  # the rest is for what isn't counted: what torch and functional layers need on their way
+# A quarter is for what clients keep (see engine.memory), the rest for what isn't counted: what functional layers need
+# on their way, and the server.
+_SHARE_OF_MEMORY = 0.5
+_VECTORS = 6  # that a client has outside of the program in a round: its state before and after, offset, model and reply
 _GIBIBYTE = 2**30
 
 
@@ -124,7 +127,12 @@ class Bench:
         cohort = self._cohort(groups, members)
         self._steps = max(self._steps, *(group.members[0].task.most_steps for group in groups))
         program = self._room(len(members))
-        packed = program.train(cohort, heartbeat)
+        try:
+            packed = program.train(cohort, heartbeat)
+        except Exception as error:
+            if not isinstance(error, AdabestError):
+                error.add_note(f"in round {members[0].round}, with {len(members)} clients side by side")
+            raise
         models = self._setting.packing.unpack(packed[: len(members)])
         summary = _summary(program, cohort.steps)
         trained, at = [], 0
@@ -149,7 +157,8 @@ class Bench:
 
     def _size(self) -> int:
         """The memory of one client."""
-        return Program(self._setting, 1, self._steps, torch.device("meta")).bytes
+        vector = self._setting.packing.size * self._setting.master.itemsize
+        return Program(self._setting, 1, self._steps, torch.device("meta")).bytes + _VECTORS * vector
 
     def _room(self, clients: int) -> Program:
         """A program with room for so many clients; only a GPU leaves clients alone that aren't there at no cost."""

@@ -151,11 +151,14 @@ class Program:
         return self._room.bytes
 
     def try_out(self) -> None:
-        """Makes a step of nobody, which raises what torch can't do for many clients at once."""
+        """Makes a step of nobody, which raises what torch can't do for many clients at once, or can't capture."""
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
-                self._work(moved=False, bent=False)
+                if self._device.type == "cuda":
+                    self._capture(moved=False, bent=False)
+                else:
+                    self._work(moved=False, bent=False)
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""

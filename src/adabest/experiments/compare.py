@@ -11,6 +11,7 @@ from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
 from adabest.runs import Config, Planned, Run, check_unchanged, discard, load, read_toml, resolve, run_lanes, to_toml
 from adabest.runs.config import (
+    BOUNDS,
     CONFIG_OPTIONS,
     SURROUNDINGS,
     Components,
@@ -225,8 +226,8 @@ def _holds(place: Path, config: Config) -> bool:
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
     since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
     added = {name: option.default for name, option in since.items()}
-    return {**added, **_without_surroundings(stored)} == _without_surroundings(config)
+    return {**added, **_compared(stored)} == _compared(config)
 
 
-def _without_surroundings(config: Config) -> dict[str, Any]:
-    return {name: value for name, value in config.flat().items() if name not in SURROUNDINGS}
+def _compared(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in config.flat().items() if name not in (*SURROUNDINGS, *BOUNDS)}

@@ -26,7 +26,8 @@ from adabest.runs.loggers import check_loggers
 _OBJECT = "python-object:"
 SURROUNDINGS = ("data_dir", "tensorboard", "loggers")  # where data lie and who watches: no part of what a run is
 _SIZES = ("client_memory", "client_device_memory", "client_disk")
-_NO_MATTER = (*SURROUNDINGS, "checkpoint_every", "threads", "device", "clients_in_parallel", *_SIZES)  # nor how
+BOUNDS = ("clients_in_parallel", *_SIZES)  # how much there may be of something at a time
+_NO_MATTER = (*SURROUNDINGS, *BOUNDS, "checkpoint_every", "threads", "device")  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 # What models and states are kept in; local training may compute in less.

@@ -21,6 +21,7 @@ class Surroundings(NamedTuple):
         precision: In which number format.
         clients_in_parallel: How many clients train at a time at most.
         threads: On how many CPU threads.
+        workers: How many clients train side by side on a CPU; None for one on each core.
     """
 
     engine: str
@@ -28,6 +29,7 @@ class Surroundings(NamedTuple):
     precision: str
     clients_in_parallel: int | None
     threads: int
+    workers: int | None = None
 
     @classmethod
     def of(cls, config: Config, components: Components) -> "Surroundings":
@@ -36,7 +38,14 @@ class Surroundings(NamedTuple):
         if threads is None:
             small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
             threads = 1 if small else torch.get_num_threads()
-        return cls(config.engine, config.device, config.precision or "float32", config.clients_in_parallel, threads)
+        return cls(
+            config.engine,
+            config.device,
+            config.precision or "float32",
+            config.clients_in_parallel,
+            threads,
+            config.threads,
+        )
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -126,11 +126,18 @@ def _layout(model: VectorModel, sample: tuple[int, ...]) -> torch.memory_format:
 
 
 def _pool_first(module: nn.Module) -> nn.Module:
-    """Swaps every relu with the max-pooling right after it: the larger of two numbers stays the larger."""
-    for part in module.modules():
-        if isinstance(part, nn.Sequential):
-            for place in range(len(part) - 1):
-                first, second = part[place], part[place + 1]
-                if isinstance(first, nn.ReLU) and isinstance(second, nn.MaxPool2d) and not second.return_indices:
-                    part[place], part[place + 1] = second, first
+    """Swaps every relu with the max-pooling right after it: the larger of two numbers stays the larger.
+
+    Only in a model that is one plain row of layers: elsewhere something may look at what lies between them.
+    """
+    if type(module) is not nn.Sequential or any(_is_watched(part) for part in module.modules()):
+        return module
+    for place in range(len(module) - 1):
+        first, second = module[place], module[place + 1]
+        if type(first) is nn.ReLU and type(second) is nn.MaxPool2d and not second.return_indices:
+            module[place], module[place + 1] = second, first
     return module
+
+
+def _is_watched(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
