@@ -407,13 +407,26 @@ def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPa
 def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(
     engine: Any, place: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_cpu = place is Loop
+
     def nothing(*_: Any) -> Any:
+        if on_cpu:
+            torch.empty(2**62, dtype=torch.uint8)  # what torch itself raises
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(place, "train", nothing)
     simulation = simulate(AdaBest(), MLP, engine)
     with pytest.raises(InputError, match=message):
         simulation.step()
+
+
+def test_other_errors_of_torch_are_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(Loop, "train", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        simulate(AdaBest(), MLP, BatchedEngine).step()
 
 
 def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
