@@ -51,6 +51,7 @@ ROWS = {
     "overlapping pool": "C F L",
     "odd pool": "Cpr L",
     "strided": "F L",
+    "strided at the end": "Cr F",
     "same padding": "F L",
     "convolutions only": "Cr C",
     "relu at the end": "Lr",
