@@ -24,7 +24,7 @@ def operators(device: torch.device, dtype: torch.dtype, *, tf32: bool = False) -
         return twins
     if importlib.util.find_spec("triton") is None:
         warnings.warn(
-            "Triton isn't installed, so batched training goes through plain torch, which is several times slower; "
+            "Triton isn't installed, so batched training goes through plain torch, which is slower; "
             "install it with `pip install triton`",
             stacklevel=2,
         )
