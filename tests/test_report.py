@@ -46,7 +46,7 @@ def make_run(accuracies: dict[int, float], status: str = "finished", **last: Any
     final = max(accuracies, default=0) + (status == "diverged")
     if status == "diverged":
         rows.append({"round": final, "diverged": "the cloud model isn't finite"})
-    return Run(Path("runs/x"), Config(rounds=9), status, final, None, rows, {})
+    return Run(Path("runs/x"), Config(rounds=9), status, final, None, rows, {}, {})
 
 
 RISING = make_run({2: 0.5, 4: 0.8, 6: 0.75, 8: 0.9}, h_norm=0.12345)

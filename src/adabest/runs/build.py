@@ -36,6 +36,7 @@ from adabest.errors import InputError
 from adabest.federation import Attendance, Partition, Scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
+from adabest.runs.provenance import commit
 
 # Windows has no such module.
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
@@ -216,6 +217,7 @@ def environment(config: Config) -> dict[str, Any]:
     """What the last bits of a result depend on beside the configuration."""
     return {
         "adabest": importlib.metadata.version("adabest"),
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -32,6 +32,7 @@ class Run:
         reason: Why it diverged, or ended before its last round, if it did.
         metrics: One row per evaluated round.
         identity: Fingerprints and the partition's statistics.
+        environment: Versions, hardware, the commit and the command it was begun with.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Run:
     reason: str | None
     metrics: list[dict[str, Any]]
     identity: Mapping[str, Any]
+    environment: Mapping[str, Any]
 
     @property
     def final(self) -> dict[str, Any]:
@@ -183,6 +185,7 @@ def load(path: str | Path) -> Run:
         reason=status.get("reason"),
         metrics=folder.rows(files.METRICS),
         identity=folder.read_json(files.IDENTITY) or {},
+        environment=folder.read_json(files.ENVIRONMENT) or {},
     )
 
 

@@ -1,0 +1,251 @@
+"""What is kept of many runs once their folders are gone: a small file of numbers, each with where it comes from."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from adabest.errors import InputError
+from adabest.runs import Run
+from adabest.runs.folder import write_text
+
+# What is drawn; the last row is kept whole.
+_COLUMNS = (
+    "round",
+    "scored_accuracy",
+    "aggregate_accuracy",
+    "cloud_accuracy",
+    "averaged_accuracy",
+    "scored_loss",
+    "cloud_loss",
+    "train_accuracy",
+    "validation_accuracy",
+    "cloud_norm",
+    "h_norm",
+    "client_h_norm",
+    "present",
+)
+_PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
+_PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
+_DIGITS = 6  # significant ones, of what is only drawn
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a run. It can be read like a run, as far as tables and figures do.
+
+    Attributes:
+        cell: The setting it belongs to, as in ``cifar100/10/iid``.
+        entry: What is compared within the setting, as in ``adabest`` or ``adabest,beta=0.9``.
+        seed: Its seed.
+        settings: All settings that its result depends on, hyper-parameters among them.
+        chosen: Those of the hyper-parameters that were chosen on validation clients.
+        status: ``finished``, ``diverged``, or what else had become of it.
+        round: Its last round, or the one it diverged in.
+        reason: Why it diverged or ended early, if it did.
+        last: The metrics of the last evaluated round.
+        columns: The curves that may be drawn, by metric; one of them is ``round``.
+        partition: The partition's statistics.
+        provenance: Command, commit, hardware and versions.
+    """
+
+    cell: str
+    entry: str
+    seed: int
+    settings: dict[str, Any]
+    chosen: dict[str, Any]
+    status: str
+    round: int
+    reason: str | None
+    last: dict[str, Any]
+    columns: dict[str, list[float | None]]
+    partition: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: Run, cell: str, entry: str, chosen: Mapping[str, Any]) -> "Result":
+        """What is to be kept of a run."""
+        rows = [row for row in run.metrics if "diverged" not in row]
+        names = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
+        return cls(
+            cell=cell,
+            entry=entry,
+            seed=run.config.seed,
+            settings=run.config.essence(),
+            chosen=dict(chosen),
+            status=run.status,
+            round=run.round,
+            reason=run.reason,
+            last=run.final,
+            columns={name: [_short(row.get(name)) for row in rows] for name in names},
+            partition=dict(run.identity.get("partition", {})),
+            provenance=provenance(run),
+        )
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last evaluated round's metrics; empty if there is none."""
+        return self.last
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """A metric over rounds, where it was measured: rounds and values."""
+        values = self.columns.get(name, [])
+        points = [
+            (int(r), v) for r, v in zip(self.columns.get("round", []), values, strict=False) if r and v is not None
+        ]
+        return [r for r, _ in points], [v for _, v in points]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What it is the result of: there is one of each."""
+        return self.cell, self.entry, self.seed
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How hyper-parameters were chosen, on validation clients.
+
+    Attributes:
+        cells: The settings that the choice is for, as a pattern: ``cifar10/1/iid``, or ``*`` for any.
+        algorithm: Whose hyper-parameters.
+        chosen: The point that was chosen.
+        grid: The points that were tried: ``point``, and by seed ``validation_accuracy`` and ``status``.
+        rounds: How long each was tried.
+        seeds: With which seeds.
+        provenance: Command, commit, hardware and versions.
+    """
+
+    cells: str
+    algorithm: str
+    chosen: dict[str, Any]
+    grid: list[dict[str, Any]]
+    rounds: int
+    seeds: list[int]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of an experiment.
+
+    Attributes:
+        experiment: Its name.
+        runs: What is kept of each run.
+        tuning: How hyper-parameters were chosen.
+    """
+
+    experiment: str
+    runs: list[Result]
+    tuning: list[Tuning] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """Reads a file that ``write`` wrote.
+
+        Raises:
+            InputError: If there is none, or it is something else.
+        """
+        content = _read(path, {item.name for item in fields(cls)})
+        return cls(
+            content["experiment"],
+            [_made(Result, entry, path) for entry in content["runs"]],
+            [_made(Tuning, entry, path) for entry in content["tuning"]],
+        )
+
+    def write(self, path: Path) -> None:
+        """Writes all to a file, one line a run, so that changes can be read."""
+        lines = [
+            f'"experiment": {json.dumps(self.experiment)}',
+            f'"runs": {_lines(self.runs)}',
+            f'"tuning": {_lines(self.tuning)}',
+        ]
+        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+    def merged(self, other: "Results") -> "Results":
+        """With the results of another file, which win where both have one.
+
+        Raises:
+            InputError: If they are those of another experiment.
+        """
+        if other.experiment != self.experiment:
+            raise InputError(f"results of {self.experiment} and of {other.experiment} don't belong together")
+        runs = {run.key: run for run in [*self.runs, *other.runs]}
+        tuning = {(entry.cells, entry.algorithm): entry for entry in [*self.tuning, *other.tuning]}
+        return Results(self.experiment, list(runs.values()), list(tuning.values()))
+
+    def cells(self) -> list[str]:
+        """The settings that have results."""
+        return list(dict.fromkeys(run.cell for run in self.runs))
+
+    def of(self, cell: str) -> dict[str, list[Result]]:
+        """The results of a setting by entry, one for each seed."""
+        entries: dict[str, list[Result]] = {}
+        for run in self.runs:
+            if run.cell == cell:
+                entries.setdefault(run.entry, []).append(run)
+        return {entry: sorted(runs, key=lambda run: run.seed) for entry, runs in entries.items()}
+
+
+def read_choices(path: Path) -> list[Tuning]:
+    """Reads what ``write_choices`` wrote.
+
+    Raises:
+        InputError: If there is no such file, or it is something else.
+    """
+    return [_made(Tuning, entry, path) for entry in _read(path, {"choices"})["choices"]]
+
+
+def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
+    """Writes choices to a file that ``adabest reproduce --choices`` takes."""
+    write_text(path, '{"choices": ' + _lines(choices) + "}\n")
+
+
+def provenance(run: Run) -> dict[str, Any]:
+    """What belongs beside a run's numbers: command, commit, hardware and versions."""
+    return {
+        "command": _command(str(run.environment.get("command", ""))),
+        **{k: run.environment.get(k) for k in _PROVENANCE},
+    }
+
+
+def _command(words: str) -> str:
+    """A command without the places where its program, data and results lay."""
+    kept: list[str] = []
+    skip = False
+    for word in words.split()[1:]:
+        if not skip and not word.startswith(tuple(f"{option}=" for option in _PRIVATE)) and word not in _PRIVATE:
+            kept.append(word)
+        skip = word in _PRIVATE
+    return " ".join(["adabest", *kept])
+
+
+def _short(value: float | None) -> float | None:
+    if value is None or isinstance(value, int) or not math.isfinite(value):
+        return value
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _lines(items: Iterable[Any]) -> str:
+    rows = [json.dumps(asdict(item), ensure_ascii=False) for item in items]
+    return "[\n" + ",\n".join(rows) + "\n]" if rows else "[]"
+
+
+def _read(path: Path, expected: set[str]) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"{path} isn't JSON: {error}") from error
+    if not isinstance(content, dict) or set(content) != expected:
+        raise InputError(f"{path} should have {', '.join(sorted(expected))}, as files of results or choices have")
+    return content
+
+
+def _made(kind: type[Any], entry: Any, path: Path) -> Any:
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise InputError(f"{path}: this is no {kind.__name__.lower()}: {error}") from error
