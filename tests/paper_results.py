@@ -34,12 +34,12 @@ def made(
     columns |= {name: list(values) for name, values in more.items() if isinstance(values, list | tuple)}
     last = {name: values[-1] for name, values in columns.items()} if accuracies else {}
     last |= {name: value for name, value in more.items() if not isinstance(value, list | tuple)}
-    algorithm = entry.split(",")[0]
+    algorithm = entry.split(",", maxsplit=1)[0]
     return Result(
         cell=cell,
         entry=entry,
         seed=seed,
-        settings={"dataset": cell.split("/")[0], "algorithm": algorithm, "rounds": rounds, **settings},
+        settings={"dataset": cell.split("/", maxsplit=1)[0], "algorithm": algorithm, "rounds": rounds, **settings},
         chosen=chosen,
         status=status,
         round=rounds,
@@ -72,12 +72,12 @@ def curves(cell: str, entry: str, seed: int, *, top: float, growth: float = 0.0,
         seed=seed,
         rounds=rounds,
         scored_loss=[4 * math.exp(-2 * step) + 0.5 + 30 * growth * step**4 for step in steps],
-        train_accuracy=[
-            value / 100 + 0.1 + 0.03 * shift for value, shift in zip(accuracy, wiggle[::-1], strict=True)
-        ],
+        train_accuracy=[value / 100 + 0.1 + 0.03 * shift for value, shift in zip(accuracy, wiggle[::-1], strict=True)],
         aggregate_accuracy=[value / 100 - 0.03 for value in accuracy],
         cloud_accuracy=[value / 100 - 0.05 for value in accuracy],
-        cloud_norm=[10 + 8 * step + 90 * growth * step + 0.5 * shift for step, shift in zip(steps, wiggle, strict=True)],
+        cloud_norm=[
+            10 + 8 * step + 90 * growth * step + 0.5 * shift for step, shift in zip(steps, wiggle, strict=True)
+        ],
         h_norm=[0.1 + growth * step for step in steps],
         present=[80 + round(10 * shift) for shift in wiggle],
         settings={"dataset": dataset, "clients": 1000, "participation": 0.005, "partition": "dirichlet", "alpha": 0.3},
@@ -87,7 +87,9 @@ def curves(cell: str, entry: str, seed: int, *, top: float, growth: float = 0.0,
 ENDS = {"fedavg": (30.0, 0.0), "feddyn": (34.0, 1.0), "scaffold": (38.0, 0.4), "adabest": (46.0, 0.0)}
 
 
-def everyone(cells: Sequence[str], seeds: int = 3, entries: Sequence[str] = tuple(ENDS), rounds: int = 1000) -> list[Result]:
+def everyone(
+    cells: Sequence[str], seeds: int = 3, entries: Sequence[str] = tuple(ENDS), rounds: int = 1000
+) -> list[Result]:
     """The algorithms in some settings, with several seeds."""
     return [
         curves(cell, entry, seed, top=ENDS[name][0], growth=ENDS[name][1] + 0.1 * number, rounds=rounds)

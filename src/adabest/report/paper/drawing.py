@@ -1,6 +1,6 @@
 """How the paper's figures are drawn: one look for each algorithm, panels, and one legend for all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -95,13 +95,12 @@ def draw_entries(
         draw_runs(axes, entries[entry], metric, with_marks(look, points, number, len(entries)), scale=scale)
 
 
-def zoom(axes: Axes, entries: Mapping[str, Sequence[Measured]], metric: str) -> None:
-    """Shows what comes after the first climb, which would squeeze all differences that matter."""
+def zoom(axes: Axes, runs: Iterable[Measured], metric: str) -> None:
+    """Shows the percentages that come after the first climb, which would squeeze all differences that matter."""
     values: list[float] = []
-    for runs in entries.values():
-        for run in runs:
-            rounds, curve = run.curve(metric)
-            values += [value for r, value in zip(rounds, curve, strict=True) if r >= _CLIMB * rounds[-1]]
+    for run in runs:
+        rounds, curve = run.curve(metric)
+        values += [value for r, value in zip(rounds, curve, strict=True) if r >= _CLIMB * rounds[-1]]
     if values:
         low, high = 100 * min(values), 100 * max(values)
         axes.set_ylim(low - 0.06 * (high - low) - 0.1, high + 0.06 * (high - low) + 0.1)
@@ -112,8 +111,11 @@ def absent(axes: Axes) -> None:
     axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="0.5")
 
 
-def legend(figure: Figure, *, columns: int = 4) -> None:
-    """One legend for all panels, above them."""
+def finish(figure: Figure, title: str = "", *, columns: int = 4) -> None:
+    """One legend for all panels, above them, under a title; and labels in line."""
+    if title:
+        figure.suptitle(title, fontsize=10)
+    figure.align_ylabels()
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -13,8 +13,8 @@ from adabest.report.paper.drawing import (
     LABELS,
     absent,
     draw_entries,
+    finish,
     graded_looks,
-    legend,
     look_of,
     panels,
     with_marks,
@@ -40,10 +40,10 @@ def stacked_figure(runs: Runs, metrics: Sequence[str], titles: Mapping[str, str]
             if metric == "scored_loss":
                 axes.set_yscale("log")
             if metric == _ACCURACY and zoomed:
-                zoom(axes, entries, metric)
+                zoom(axes, flat(entries), metric)
         grid[0, column].set_title(titles[cell], fontsize=10)
         grid[-1, column].set_xlabel("round")
-    legend(figure)
+    finish(figure)
     return figure
 
 
@@ -62,12 +62,11 @@ def overfitting_figure(entries: Mapping[str, Sequence[Result]], title: str) -> F
     axes.add_line(Line2D([], [], color="0.3", linestyle="-", label="train"))
     axes.add_line(Line2D([], [], color="0.3", linestyle="-.", label="test"))
     axes.set(xlabel="round", ylabel="accuracy (%)")
-    axes.set_title(title, fontsize=10)
-    legend(figure, columns=5)
+    finish(figure, title, columns=5)
     return figure
 
 
-def scale_figure(runs: Runs) -> Figure:
+def scale_figure(runs: Runs, title: str) -> Figure:
     """Test accuracy: balanced above unbalanced, 1000 clients left of 100."""
     figure, grid = panels(2, 2, (7.2, 5.4), sharex=True, sharey="col")
     for row, balance in enumerate(("balanced", "unbalanced")):
@@ -82,11 +81,11 @@ def scale_figure(runs: Runs) -> Figure:
         axes.set_ylabel(LABELS[_ACCURACY])
     for axes in grid[-1]:
         axes.set_xlabel("round")
-    legend(figure)
+    finish(figure, title)
     return figure
 
 
-def mu_figure(entries: Mapping[str, Sequence[Result]]) -> Figure:
+def mu_figure(entries: Mapping[str, Sequence[Result]], title: str) -> Figure:
     """Accuracy above ‖θ‖, AdaBest left of FedDyn, a line for each μ; the scales are each panel's own."""
     values = sorted({options_of(entry).get("mu", "") for entry in entries}, key=lambda value: float(value or 0))
     looks = dict(zip(values, graded_looks([f"μ = {value}" for value in values]), strict=True))
@@ -101,12 +100,12 @@ def mu_figure(entries: Mapping[str, Sequence[Result]]) -> Figure:
                 absent(axes)
             if column == 0:
                 axes.set_ylabel(LABELS[metric])
-        zoom(grid[0, column], own, _ACCURACY)
-    legend(figure)
+        zoom(grid[0, column], flat(own), _ACCURACY)
+    finish(figure, title)
     return figure
 
 
-def beta_figure(runs: Runs) -> Figure:
+def beta_figure(runs: Runs, title: str) -> Figure:
     """Final test accuracy against participation, a line for each β; × below stands for what diverged."""
     entries = entries_of(runs)
     looks = graded_looks([f"β = {options_of(entry).get('beta', entry)}" for entry in entries])
@@ -127,12 +126,12 @@ def beta_figure(runs: Runs) -> Figure:
     axes.set(xscale="log", xlabel="share of clients in a round", ylabel=LABELS[_ACCURACY], xticks=rates)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    handles, texts = axes.get_legend_handles_labels()
-    axes.legend(handles, texts, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3.2)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3.2)
+    axes.set_title(title, fontsize=10)
     return figure
 
 
-def population_figure(runs: Runs) -> Figure:
+def population_figure(runs: Runs, title: str) -> Figure:
     """For each population: who is present, test accuracy, and ‖θ‖."""
     size = (1.2 + 2.6 * len(runs), 6.4)
     figure, grid = panels(3, len(runs), size, sharex="col", sharey="row", height_ratios=(1, 2.2, 2))
@@ -144,10 +143,14 @@ def population_figure(runs: Runs) -> Figure:
         grid[-1, column].set_xlabel("round")
     for axes, words in zip(grid[:, 0], ("present", LABELS[_ACCURACY], LABELS[_NORM]), strict=True):
         axes.set_ylabel(words)
-    everyone = {f"{cell}/{entry}": group for cell, entries in runs.items() for entry, group in entries.items()}
-    zoom(grid[1, 0], everyone, _ACCURACY)
-    legend(figure)
+    zoom(grid[1, 0], [run for entries in runs.values() for run in flat(entries)], _ACCURACY)
+    finish(figure, title)
     return figure
+
+
+def flat(entries: Mapping[str, Sequence[Result]]) -> list[Result]:
+    """The runs of a setting."""
+    return [run for group in entries.values() for run in group]
 
 
 def only(entries: Mapping[str, Sequence[Result]], algorithms: Iterable[str]) -> dict[str, list[Result]]:

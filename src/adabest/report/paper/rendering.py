@@ -1,12 +1,12 @@
 """From results to the tables and figures of the paper, by the experiment's name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
 from adabest.errors import InputError
-from adabest.experiments.results import Result, Results
+from adabest.experiments.results import Results
 from adabest.report.paper import comparison, figures, notes, overview, ranking, summary
 from adabest.report.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, options_of
 from adabest.report.paper.scores import SMOOTHED
@@ -111,9 +111,9 @@ _ZOOMED = "The axis of accuracy leaves out where everyone climbs, in the first t
 
 
 def _overfitting(runs: Runs) -> Rendered:
-    cell, entries = next(iter(runs.items()))
+    entries = next(iter(runs.values()))
     shown = figures.only(entries, figures.OVERFITTING)
-    title = notes.described(_flat({cell: shown}))
+    title = notes.described(figures.flat(shown))
     said = (
         "Training accuracy is that of a round's clients on their own batches, before each step; it is smoothed by a "
         f"running mean over {SMOOTHED} evaluations, test accuracy isn't."
@@ -132,25 +132,28 @@ def _scale(runs: Runs) -> Rendered:
         "cases”. The ratio is AdaBest's accuracy over the best other's: in the last round, and where it is largest "
         "after the first tenth of the rounds."
     )
-    return Rendered(tables, {"fig-scale": figures.scale_figure(runs)}, [_BANDS, said, *notes.hyperparameters(runs)])
+    return Rendered(
+        tables, {"fig-scale": figures.scale_figure(runs, _title(runs))}, [_BANDS, said, *notes.hyperparameters(runs)]
+    )
 
 
 def _mu(runs: Runs) -> Rendered:
-    pictures = {
-        "fig-mu" if len(runs) == 1 else f"fig-mu-{cell}": figures.mu_figure(entries) for cell, entries in runs.items()
-    }
+    pictures = {}
+    for cell, title in _titles(runs).items():
+        name = "fig-mu" if len(runs) == 1 else f"fig-mu-{cell}"
+        pictures[name] = figures.mu_figure(runs[cell], title)
     return Rendered({"final": final_table(runs)}, pictures, [_BANDS, _ZOOMED, "Scales differ from panel to panel."])
 
 
 def _beta(runs: Runs) -> Rendered:
     tables = {"beta": beta_table(runs), "final": final_table(runs)}
     said = "The best β of each participation is bold. It is the best on the test set: a finding, not a choice."
-    return Rendered(tables, {"fig-beta": figures.beta_figure(runs)}, [said])
+    return Rendered(tables, {"fig-beta": figures.beta_figure(runs, _title(runs))}, [said])
 
 
 def _population(runs: Runs) -> Rendered:
     tables = {"final": final_table(runs), "rounds": rounds_table(runs)}
-    return Rendered(tables, {"population": figures.population_figure(runs)}, [_BANDS, _ZOOMED, *_ROUNDS])
+    return Rendered(tables, {"population": figures.population_figure(runs, _title(runs))}, [_BANDS, _ZOOMED, *_ROUNDS])
 
 
 def _misses(runs: Runs) -> Rendered:
@@ -159,11 +162,11 @@ def _misses(runs: Runs) -> Rendered:
 
 
 def _titles(runs: Runs) -> dict[str, str]:
-    return {cell: notes.described(_flat({cell: entries})) for cell, entries in runs.items()}
+    return {cell: notes.described(figures.flat(entries)) for cell, entries in runs.items()}
 
 
-def _flat(runs: Mapping[str, Mapping[str, Sequence[Result]]]) -> list[Result]:
-    return [run for entries in runs.values() for group in entries.values() for run in group]
+def _title(runs: Runs) -> str:
+    return notes.described([run for entries in runs.values() for run in figures.flat(entries)])
 
 
 RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
