@@ -15,12 +15,13 @@ from adabest.data import Listing
 from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, mean_and_spread
 from adabest.runs import Run
 
+_BOLD = "**"
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head, in whatever form is asked for."""
+    """Rows of text under a head, in whatever form is asked for. What stands between two pairs of stars is bold."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -38,7 +39,7 @@ class Table:
                 min_width=max(figures, default=None),  # half a figure is another figure
             )
         for row in self.rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(_styled, row))
         return table
 
     def markdown(self) -> str:
@@ -50,8 +51,14 @@ class Table:
     def csv(self) -> str:
         """For a spreadsheet."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        plain = ([cell.replace(_BOLD, "") for cell in row] for row in self.rows)
+        csv.writer(text, lineterminator="\n").writerows([self.head, *plain])
         return text.getvalue()
+
+
+def _styled(cell: str) -> Text:
+    parts = cell.split(_BOLD)
+    return Text.assemble(*((part, "bold" if place % 2 else "") for place, part in enumerate(parts)))
 
 
 def comparison_table(entries: Entries, target: float | None = None) -> Table:

@@ -78,7 +78,7 @@ def signed(difference: float) -> str:
     return "0.00" if text in {"+0.00", "−0.00"} else text
 
 
-def comparison_notes(compared: Sequence[Line], wanted: Iterable[str]) -> list[str]:
+def comparison_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str]:
     """What must be known to read the tables, in sentences.
 
     Args:
@@ -137,10 +137,18 @@ def _largest(compared: Iterable[Line]) -> list[str]:
     return [f"Largest differences that are not within: {named}."]
 
 
-def _missing(ran: set[tuple[str, str]], wanted: Iterable[str]) -> list[str]:
-    named = []
-    for cell in wanted:
-        missing = [algorithm for algorithm in ALGORITHMS if (cell, algorithm) not in ran]
-        if missing:
-            named.append(cell if len(missing) == len(ALGORITHMS) else f"{cell} ({', '.join(missing)})")
+def _missing(ran: set[tuple[str, str]], wanted: Sequence[str]) -> list[str]:
+    gaps = {cell: [algorithm for algorithm in ALGORITHMS if (cell, algorithm) not in ran] for cell in wanted}
+    empty = {cell for cell, missing in gaps.items() if len(missing) == len(ALGORITHMS)}
+    partly = [f"{cell} ({', '.join(missing)})" for cell, missing in gaps.items() if missing and cell not in empty]
+    named = [*dict.fromkeys(_pattern(cell, empty, wanted) for cell in wanted if cell in empty), *partly]
     return [f"Not run: {', '.join(named)}."] if named else []
+
+
+def _pattern(cell: str, empty: set[str], wanted: Sequence[str]) -> str:
+    """The widest pattern that takes in a cell and only such that are as empty."""
+    dataset, participation, _ = cell.split("/")
+    for start in (f"{dataset}/", f"{dataset}/{participation}/"):
+        if all(other in empty for other in wanted if other.startswith(start)):
+            return f"{start}*"
+    return cell

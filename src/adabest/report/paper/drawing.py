@@ -25,7 +25,7 @@ _OTHER = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = 7  # on a line
-_CLIMB = 0.1  # part of the rounds in which everyone climbs
+_CLIMB = 0.2  # part of the rounds in which everyone climbs
 
 LABELS = {
     "scored_accuracy": "test accuracy (%)",
@@ -43,7 +43,7 @@ def look_of(entry: str) -> dict[str, Any]:
 
 def graded_looks(labels: Sequence[str]) -> list[dict[str, Any]]:
     """Looks for the values of a parameter: from dark to light, with styles and markers of their own."""
-    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.88, len(labels)))
+    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.78, len(labels)))
     return [
         {
             **_line(matplotlib.colors.to_hex(shade), _STYLES[number % len(_STYLES)], _MARKERS[number % len(_MARKERS)]),
@@ -113,8 +113,6 @@ def absent(axes: Axes) -> None:
 
 def finish(figure: Figure, title: str = "", *, columns: int = 4) -> None:
     """One legend for all panels, above them, under a title; and labels in line."""
-    if title:
-        figure.suptitle(title, fontsize=10)
     figure.align_ylabels()
     handles: dict[str, Any] = {}
     for axes in figure.axes:
@@ -129,4 +127,6 @@ def finish(figure: Figure, title: str = "", *, columns: int = 4) -> None:
             ncols=columns,
             frameon=False,
             handlelength=3.2,
+            title=title or None,
+            title_fontsize=10,
         )

@@ -59,9 +59,9 @@ def agreement_figure(compared: Sequence[Line]) -> Figure:
         axes.grid(axis="y", visible=False)
     grid[0, 0].set_yticks(range(len(settings)), [f"{rate} %, {HETEROGENEITIES[kind]}" for rate, kind in settings])
     grid[0, 0].set_ylim(len(settings) - 0.5, -0.5)
-    grid[0, 0].plot([], [], color="0.3", marker="o", markersize=_OURS, linestyle="none", label="ours")
+    grid[0, -1].plot([], [], color="0.3", marker="o", markersize=_OURS, linestyle="none", label="ours")
     hollow: dict[str, Any] = {"marker": "o", "markersize": _PAPERS, "markerfacecolor": "white", "linestyle": "none"}
-    grid[0, 0].plot([], [], color="0.3", label="paper", **hollow)
+    grid[0, -1].plot([], [], color="0.3", label="paper", **hollow)
     finish(figure, columns=6)
     return figure
 

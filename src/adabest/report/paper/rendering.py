@@ -41,15 +41,16 @@ def render(name: str, results: Results) -> Rendered:
     """Makes the tables and figures of an experiment.
 
     Args:
-        name: The experiment's. It need not be the one the results were made for: fig-overfitting shows those of
-            fig-stability.
-        results: Its results, or a part of them.
+        name: The experiment's.
+        results: Its results, or a part of them; for fig-overfitting those of fig-stability will do.
 
     Raises:
-        InputError: If there is no such experiment, or nothing to show.
+        InputError: If there is no such experiment, the results are another one's, or there is nothing to show.
     """
     if name not in RENDERINGS:
         raise InputError(f"there are no tables and figures of {name!r}; there are those of {', '.join(RENDERINGS)}")
+    if results.experiment not in {name, _SHARED.get(name)}:
+        raise InputError(f"results of {results.experiment} can't be shown as {name}")
     if not results.runs:
         raise InputError(f"there are no results of {name} to show")
     runs: Runs = {cell: results.of(cell) for cell in cells_in_order(results.cells())}
@@ -107,12 +108,14 @@ def _stability_emnist(runs: Runs) -> Rendered:
 
 
 _BANDS = "Lines are means over seeds, bands a standard deviation (n − 1) to each side; × marks divergence."
-_ZOOMED = "The axis of accuracy leaves out where everyone climbs, in the first tenth of the rounds."
+_ZOOMED = "The axis of accuracy leaves out where everyone climbs, in the first fifth of the rounds."
 
 
 def _overfitting(runs: Runs) -> Rendered:
     entries = next(iter(runs.values()))
     shown = figures.only(entries, figures.OVERFITTING)
+    if not shown:
+        raise InputError(f"fig-overfitting shows {', '.join(figures.OVERFITTING)}; there are no results of any of them")
     title = notes.described(figures.flat(shown))
     said = (
         "Training accuracy is that of a round's clients on their own batches, before each step; it is smoothed by a "
@@ -168,6 +171,8 @@ def _titles(runs: Runs) -> dict[str, str]:
 def _title(runs: Runs) -> str:
     return notes.described([run for entries in runs.values() for run in figures.flat(entries)])
 
+
+_SHARED = {"fig-overfitting": "fig-stability"}  # what is made of the same runs
 
 RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "table1": _table1,
