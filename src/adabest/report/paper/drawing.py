@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from adabest.report.entries import Measured
 from adabest.report.lines import draw_runs, tidy
-from adabest.report.paper.facts import algorithm_of, in_order, label
+from adabest.report.paper.facts import ALGORITHMS, algorithm_of, in_order, label
 
 # Colour, line style and marker. The colours (Okabe and Ito) differ in brightness, too, so that they can be told apart
 # in black and white; styles and markers do the same where lines are close.
@@ -119,6 +119,8 @@ def finish(figure: Figure, title: str = "", *, columns: int = 4) -> None:
         for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(text, handle)
     if handles:
+        known = list(ALGORITHMS.values())
+        handles = dict(sorted(handles.items(), key=lambda item: (*known, item[0]).index(item[0])))
         columns = min(columns, len(handles))
         figure.legend(
             list(handles.values()),
