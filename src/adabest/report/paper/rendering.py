@@ -184,5 +184,6 @@ RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "fig-mu": _mu,
     "fig-beta": _beta,
     "population": _population,
-    "misses": _misses,
+    "misses-scaffold": _misses,
+    "misses-skew": _misses,
 }
