@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from paper_results import ENDS, everyone, made, of
+from paper_results import everyone, made, of
 
 from adabest import InputError
+from adabest.experiments import read_specification, specification_names
 from adabest.experiments.results import Result, Tuning
 from adabest.report.paper import RENDERINGS, Rendered, render
 
@@ -121,8 +122,8 @@ class TestClaims:
 
     def test_the_best_beta_of_each_participation(self) -> None:
         points = {("0.1", "0"): 40, ("0.1", "0.8"): 44, ("0.1", "1"): 44.001, ("0.005", "0"): 30, ("0.005", "0.8"): 28}
-        runs = [made(cell, f"adabest,beta={beta}", value) for (cell, beta), value in points.items()]
-        runs.append(made("0.005", "adabest,beta=1", 1.0, rounds=20, status="diverged", reason="∞"))
+        runs = [made(f"cifar100/{share}", f"adabest,beta={b}", value) for (share, b), value in points.items()]
+        runs.append(made("cifar100/0.005", "adabest,beta=1", 1.0, rounds=20, status="diverged", reason="∞"))
         table = render("fig-beta", of(runs, "fig-beta")).tables["beta"]
         assert table.head == ("β", "0.005", "0.1")
         assert table.rows == (
@@ -191,37 +192,30 @@ class TestWhereItComesFrom:
         assert "Rounds: 1,000, evaluated every 20." in table1(*runs).notes
 
 
-CELLS = {
-    "table1": ["cifar100/10/iid", "cifar100/10/0.3"],
-    "table1-exact": ["cifar100/10/0.3"],
-    "fig-stability": ["cifar100"],
-    "fig-overfitting": ["cifar100"],
-    "fig-scale": ["balanced/1000", "unbalanced/1000"],
-    "fig-stability-emnist": ["mnist"],
-    "fig-mu": ["emnist-l"],
-    "fig-beta": ["0.005", "0.1"],
-    "population": ["fixed", "churn"],
-    "misses-scaffold": ["cifar100/10/iid"],
-    "misses-skew": ["cifar10/1/0.03"],
-}
-
-
-@pytest.mark.parametrize("name", RENDERINGS)
 class TestEveryExperiment:
+    """All that has a specification, with the names that the specification gives."""
+
+    @pytest.mark.parametrize("name", specification_names())
     def test_it_has_numbers_and_where_they_come_from(self, name: str) -> None:
-        rendered = render(name, of(everyone(CELLS[name]), name))
-        assert rendered.tables["final"].rows or name.startswith("misses")
+        specification = read_specification(name)
+        cells = [cell.name for cell in specification.chosen_cells()]
+        rendered = render(name, of(everyone(cells, seeds=2, entries=list(specification.entries)), name))
+        assert {line[0] for line in rendered.tables["final"].rows} >= {cells[-1]} or name == "fig-overfitting"
         assert rendered.tables["provenance"].rows
         assert rendered.notes
         assert bool(rendered.figures) is not name.startswith("misses")
 
+    @pytest.mark.parametrize("name", specification_names())
     def test_runs_that_never_got_anywhere(self, name: str) -> None:
-        runs = [
-            dataclasses.replace(made(CELLS[name][0], entry, 1.0), status="killed", round=0, last={}, columns={})
-            for entry in ENDS
-        ]
+        specification = read_specification(name)
+        (cell, *_), entries = specification.chosen_cells(), specification.entries
+        empty: dict[str, Any] = {"status": "killed", "round": 0, "last": {}, "columns": {}}
+        runs = [dataclasses.replace(made(cell.name, entry, 1.0), **empty) for entry in entries]
         rendered = render(name, of(runs, name))
         assert all("–" in line for line in rendered.tables["final"].rows)
+
+    def test_there_are_no_others(self) -> None:
+        assert set(RENDERINGS) == set(specification_names())
 
 
 def test_mnist_says_that_it_stands_in() -> None:

@@ -173,13 +173,13 @@ class TestSensitivity:
     def test_beta(self) -> None:
         betas = ("0", "0.2", "0.4", "0.6", "0.8", "0.9", "0.95", "0.98", "1")
         runs = [
-            made(cell, f"adabest,beta={beta}", 40 + 5 * float(beta) + 30 * float(cell) + seed, seed=seed)
+            made(f"cifar100/{cell}", f"adabest,beta={beta}", 40 + 5 * float(beta) + 30 * float(cell) + seed, seed=seed)
             for cell in ("0.1", "0.005", "0.02")
             for beta in betas
             for seed in (0, 2)
             if (cell, beta) != ("0.005", "1")
         ]
-        runs.append(made("0.005", "adabest,beta=1", 1.0, rounds=9, status="diverged", reason="∞"))
+        runs.append(made("cifar100/0.005", "adabest,beta=1", 1.0, rounds=9, status="diverged", reason="∞"))
         (axes,) = drawn("fig-beta", runs).axes
         assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "share of clients in a round")
         assert axes.get_xticks().tolist() == [0.005, 0.02, 0.1]

@@ -149,9 +149,11 @@ def _mu(runs: Runs) -> Rendered:
 
 
 def _beta(runs: Runs) -> Rendered:
-    tables = {"beta": beta_table(runs), "final": final_table(runs)}
+    by_share = {cell.split("/")[-1]: entries for cell, entries in runs.items()}
+    shares = {share: by_share[share] for share in cells_in_order(by_share)}
+    tables = {"beta": beta_table(shares), "final": final_table(runs)}
     said = "The best β of each participation is bold. It is the best on the test set: a finding, not a choice."
-    return Rendered(tables, {"fig-beta": figures.beta_figure(runs, _title(runs))}, [said])
+    return Rendered(tables, {"fig-beta": figures.beta_figure(shares, _title(runs))}, [said])
 
 
 def _population(runs: Runs) -> Rendered:
