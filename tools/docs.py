@@ -29,7 +29,8 @@ _TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fills in what a page asks for."""
-    return re.sub(r"<!-- generated: (\S+) -->", lambda found: GENERATED[found[1]](), markdown)
+    filled = re.sub(r"<!-- generated: (\S+) -->", lambda found: GENERATED[found[1]](), markdown)
+    return re.sub(r"<!-- (?:generated: results/.*|end) -->\n", "", filled)  # what tools/results.py has filled in
 
 
 def _commands() -> str:
