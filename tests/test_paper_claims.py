@@ -10,6 +10,7 @@ from adabest import InputError
 from adabest.experiments import read_specification, specification_names
 from adabest.experiments.results import Result, Tuning
 from adabest.report.paper import RENDERINGS, Rendered, render
+from adabest.report.paper.tables import numbers
 
 CELL = "cifar10/10/iid"
 
@@ -84,13 +85,35 @@ class TestFinal:
             made("cifar100", "feddyn", 20.0, seed=0, cloud_norm=100.0, h_norm=0.5, rounds=5000),
             made("cifar100", "feddyn", 22.0, seed=1, cloud_norm=104.0, h_norm=0.5, rounds=5000),
             made("cifar100", "feddyn", 1.0, seed=2, cloud_norm=9e9, rounds=70, status="diverged", reason="∞"),
-            made("cifar100", "fedavg", 30.0, cloud_norm=1234.5, rounds=5000),
+            made("cifar100", "fedavg", 30.0, cloud_norm=12345.6, rounds=5000),
         ]
         table = render("fig-stability", of(runs, "fig-stability")).tables["final"]
         assert table.rows == (
-            ("cifar100", "fedavg", "30.00", "1", "5000", "1,234", "–"),
-            ("cifar100", "feddyn", "21.00 ± 1.41 (1 diverged in round 70)", "2 of 3", "5000", "102 ± 2.83", "0.5 ± 0"),
+            ("cifar100", "fedavg", "30.00", "1", "5000", "12,346", "–"),
+            (
+                "cifar100",
+                "feddyn",
+                "21.00 ± 1.41 (1 diverged in round 70)",
+                "2 of 3",
+                "5000",
+                "102.0 ± 2.8",
+                "0.5000 ± 0.0000",
+            ),
         )
+
+    @pytest.mark.parametrize(
+        ("values", "text"),
+        [
+            ([12.34567], "12.35"),
+            ([12.3, 12.31], "12.30 ± 0.01"),
+            ([0.0154, 0.0156], "0.01550 ± 0.00014"),
+            ([0.0], "0"),
+            ([1.5e9, 2.5e9], "2e+09"),
+            ([], "–"),
+        ],
+    )
+    def test_numbers_of_any_size(self, values: list[float], text: str) -> None:
+        assert numbers(values) == text
 
     def test_training_beside_testing(self) -> None:
         train = [0.1, 0.2, 0.6, 0.4, 0.5, 0.3]

@@ -163,6 +163,12 @@ class TestComparison:
         assert note(result, "†")
         assert note(result, "Largest") == f"Largest differences that are not within: {CELL} scaffold +1.70."
 
+    def test_those_outside_are_listed_by_their_size(self) -> None:
+        lost = made(CELL, "feddyn", 10.0, rounds=311, status="diverged")
+        runs = [*seeds("adabest", 50.0), *seeds("scaffold", 60.0), *seeds("fedavg", 37.45), lost]
+        table = rendered(*runs, *seeds("adabest", 10.0, cell="cifar10/10/iid", rounds=9)).tables["outside"]
+        assert [line[1] for line in table.rows] == ["feddyn", "scaffold", "adabest"]
+
     def test_no_dagger_where_there_are_seeds(self) -> None:
         result = rendered(*seeds("adabest", 54.0, 55.0, 56.0))
         assert "†" not in result.tables["comparison"].markdown() + "".join(result.notes)

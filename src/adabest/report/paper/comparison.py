@@ -1,5 +1,6 @@
 """Table 1, ours beside the paper's: each accuracy, and whether it is within what chance allows."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -56,10 +57,17 @@ def lines(runs: Mapping[str, Mapping[str, Sequence[Measured]]]) -> list[Line]:
     return found
 
 
-def comparison_table(compared: Iterable[Line]) -> Table:
+def comparison_table(compared: Iterable[Line], title: str = "Table 1: ours beside the paper's") -> Table:
     """Each accuracy beside the paper's."""
     head = ("cell", "algorithm", "ours %", "n", "paper %", "difference", "allowed", "within")
-    return Table(head, tuple(_row(line) for line in compared), "Table 1: ours beside the paper's")
+    return Table(head, tuple(_row(line) for line in compared), title)
+
+
+def outside_table(compared: Iterable[Line]) -> Table:
+    """Those that aren't within what is allowed: what diverged, then the largest difference first."""
+    outside = [(line, line.verdict) for line in compared if line.verdict is not None and not line.verdict.within]
+    outside.sort(key=lambda miss: -math.inf if miss[1].difference is None else -abs(miss[1].difference))
+    return comparison_table([line for line, _ in outside], "Table 1: where ours isn't the paper's")
 
 
 def _row(line: Line) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
     tables = {
         "headline": summary.headline_table(lines),
         "comparison": comparison.comparison_table(lines),
+        "outside": comparison.outside_table(lines),
         "ranking": ranking.ranking_table(orders),
         "summary": summary.summary_table(lines, orders),
         "rounds": rounds_table(runs),

@@ -1,5 +1,6 @@
 """The tables that go with every figure: final numbers, rounds to targets, models side by side, where all comes from."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
@@ -19,6 +20,7 @@ _MODELS = {
     "cloud_accuracy": "cloud θ",
 }
 _BASELINE = "fedavg"
+_HUGE = 1e6  # numbers whose digits nobody reads
 
 
 def dataset_of(runs: Mapping[str, Sequence[Result]]) -> str:
@@ -44,14 +46,14 @@ def final_table(runs: Runs) -> Table:
 
 
 def numbers(values: Sequence[float]) -> str:
-    """Mean ± standard deviation, of numbers of any size."""
+    """Mean ± standard deviation, of numbers of any size: four digits of the mean, as many places of the other."""
     if not values:
         return "–"
-    return _number(fmean(values)) + (f" ± {_number(stdev(values))}" if len(values) > 1 else "")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    mean = fmean(values)
+    if abs(mean) >= _HUGE:
+        return f"{mean:.3g}"
+    places = max(0, 3 - math.floor(math.log10(abs(mean)))) if mean else 0
+    return f"{mean:,.{places}f}" + (f" ± {stdev(values):,.{places}f}" if len(values) > 1 else "")
 
 
 def rounds_table(runs: Runs) -> Table:
