@@ -62,7 +62,7 @@ class TestBlocks:
         assert outdated(project, write=True) == ["docs/results/page.md"]
         table = comparison(*everyone([CELL], seeds=1, rounds=1200))
         begin = "<!-- generated: results/table1.json comparison -->\n"
-        assert page.read_text(encoding="utf-8") == f"Before.\n\n{begin}\n{table}\n<!-- end -->\n\nAfter.\n"
+        assert page.read_text(encoding="utf-8") == f"Before.\n\n{begin}{table}<!-- end -->\n\nAfter.\n"
         assert outdated(project, write=True) == []
 
     def test_it_follows_its_results(self, project: Path) -> None:
@@ -177,7 +177,7 @@ class TestFigures:
             cells = [cell.name for cell in specification.all_cells()]
             runs = everyone(cells, seeds=1, entries=list(specification.entries))
             for figure in render(name, of(runs, name)).figures:
-                assert results._image(ROOT / "x.png", ROOT / "README.md", figure).startswith("\n![")
+                assert results._image(ROOT / "x.png", ROOT / "README.md", figure).startswith("![")
 
 
 class TestCommand:

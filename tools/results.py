@@ -119,11 +119,11 @@ def _show(root: Path, files: str, name: str) -> Shown:
 def _text(shown: Shown, part: str) -> str:
     """A table or the notes, for a page."""
     if part == "notes":
-        return "\n" + "".join(f"- {note}\n" for note in shown.rendered.notes) + "\n"
+        return "".join(f"- {note}\n" for note in shown.rendered.notes)
     if part not in shown.rendered.tables:
         known = ", ".join([*shown.rendered.tables, *shown.rendered.figures, "notes"])
         raise InputError(f"{shown.name} has no {part!r}; it has {known}")
-    return f"\n{shown.rendered.tables[part].markdown()}\n"
+    return shown.rendered.tables[part].markdown()
 
 
 def _place(root: Path, shown: Shown, part: str) -> Path:
@@ -134,7 +134,7 @@ def _place(root: Path, shown: Shown, part: str) -> Path:
 def _image(place: Path, page: Path, part: str) -> str:
     """A figure, for a page."""
     words = next(words for name, words in _WORDS.items() if part == name or part.startswith(f"{name}-"))
-    return f"\n![{words}]({Path(os.path.relpath(place, page.parent)).as_posix()})\n\n"
+    return f"![{words}]({Path(os.path.relpath(place, page.parent)).as_posix()})\n"
 
 
 def _source_of(place: Path) -> str | None:

@@ -82,7 +82,7 @@ def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, lis
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """Numbers as ``mean ± standard deviation`` (n - 1), a single one as it is."""
+    """Numbers as ``mean ± standard deviation``, a single one as it is."""
     if not values:
         return "–"
     return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
