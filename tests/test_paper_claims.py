@@ -221,7 +221,7 @@ class TestEveryExperiment:
     @pytest.mark.parametrize("name", specification_names())
     def test_it_has_numbers_and_where_they_come_from(self, name: str) -> None:
         specification = read_specification(name)
-        cells = [cell.name for cell in specification.chosen_cells()]
+        cells = [cell.name for cell in specification.chosen_cells()][:4]
         rendered = render(name, of(everyone(cells, seeds=2, entries=list(specification.entries)), name))
         assert {line[0] for line in rendered.tables["final"].rows} >= {cells[-1]} or name == "fig-overfitting"
         assert rendered.tables["provenance"].rows
