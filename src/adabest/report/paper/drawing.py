@@ -22,7 +22,7 @@ _LOOKS: dict[str, tuple[str, Any, str]] = {
     "adabest": ("#D55E00", "-", "o"),
 }
 _OTHER = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = 7  # on a line
 _CLIMB = 0.2  # part of the rounds in which everyone climbs
@@ -43,7 +43,7 @@ def look_of(entry: str) -> dict[str, Any]:
 
 def graded_looks(labels: Sequence[str]) -> list[dict[str, Any]]:
     """Looks for the values of a parameter: from dark to light, with styles and markers of their own."""
-    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.78, len(labels)))
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(labels)))
     return [
         {
             **_line(matplotlib.colors.to_hex(shade), _STYLES[number % len(_STYLES)], _MARKERS[number % len(_MARKERS)]),
