@@ -11,9 +11,11 @@ from adabest.experiments.compare import (
     recall,
     remember,
 )
+from adabest.experiments.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
+from adabest.experiments.measured_costs import measure_costs
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 
@@ -22,9 +24,12 @@ __all__ = [
     "STEERING_ALGORITHMS",
     "AlgorithmCosts",
     "Comparison",
+    "Cost",
     "Costs",
     "Formula",
     "Leg",
+    "MeasuredAlgorithm",
+    "MeasuredCosts",
     "Move",
     "Number",
     "Plan",
@@ -36,6 +41,7 @@ __all__ = [
     "find_sizes",
     "illustrate",
     "make_room",
+    "measure_costs",
     "plan",
     "plan_sweep",
     "plane",
