@@ -3,7 +3,21 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run, sweep
+from adabest.api import (
+    Comparison,
+    Costs,
+    Illustration,
+    Reproduced,
+    compare,
+    costs,
+    datasets,
+    illustrate,
+    load,
+    reproduce,
+    resume,
+    run,
+    sweep,
+)
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -25,6 +39,7 @@ __all__ = [
     "Illustration",
     "InputError",
     "Interrupted",
+    "Reproduced",
     "Run",
     "Scaffold",
     "ScaffoldM",
@@ -35,6 +50,7 @@ __all__ = [
     "from_arrays",
     "illustrate",
     "load",
+    "reproduce",
     "resume",
     "run",
     "sweep",

@@ -2,16 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Update, Work
 from adabest.engine import Engine, Exchange, Metrics, Outcome
-from adabest.engine.exchange import client_context
+from adabest.engine.exchange import stacked_context, stacked_states
 from adabest.engine.local import local_step
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import message_bytes
@@ -111,17 +109,11 @@ class Bench:
         """What the clients compute beside gradients, in plain torch: on a CPU one by one, on a GPU all at once."""
         clients, spent = list(request.clients), Spent()
         for group in [[client] for client in clients] if self._device.type == "cpu" else [clients]:
-            states = [request.clients[client] for client in group]
-            contexts = [client_context(self._task, client, request.message, request.context) for client in group]
-            context = replace(
-                contexts[0],
-                steps=torch.stack([one.steps for one in contexts]),
-                samples=torch.stack([one.samples for one in contexts]),
-            )
-            stacked = type(states[0])(*map(torch.stack, zip(*states, strict=True)))
+            states = stacked_states([request.clients[client] for client in group])
+            context = stacked_context(request, group)
             gradient = request.message.cloud.repeat(len(group), 1)  # what it is doesn't matter
             with alone():
-                work = functools.partial(self._compute, request, stacked, context, gradient)
+                work = functools.partial(self._compute, request, states, context, gradient)
                 spent = spent.plus(timed(work, self._device)[1])
         return spent
 
