@@ -235,6 +235,7 @@ class TestTimes:
         one, two = Times([2.0, 9.0, 4.0], [3.0, 3.0, 1.0]), Times([1.0, 3.0, 4.0], [1.0, 2.0, 1.0])
         assert one.over(two) == Middle(1.5, 1.0, 3.0)
         assert replace(one, cpu=[]).over(replace(two, cpu=[])) == Middle(2.0, 1.0, 3.0)
+        assert one.over(two, by_the_clock=True) == Middle(2.0, 1.0, 3.0)
 
 
 class Recording(Algorithm):
@@ -401,11 +402,11 @@ class TestTables:
     def test_compute(self, measured: MeasuredCosts) -> None:
         tables = measured_cost_tables(measured)
         assert tables["compute-client"].rows == (
-            ("fedavg", "Kg", "K(g + 3ns)", "1,000", "–", "1.0000", "1.000", "–"),
-            ("other", "Kg", "K(g + 3ns)", "1,150", "–", "1.1500", "1.150 (1.100–1.200)", "yes"),
+            ("fedavg", "Kg", "K(g + 3ns)", "1,000", "–", "1.0000", "1.000", "1.000", "–"),
+            ("other", "Kg", "K(g + 3ns)", "1,150", "–", "1.1500", "1.150 (1.100–1.200)", "1.000", "yes"),
         )
         assert tables["compute-server"].rows[1] == (
-            "other", "–", "|P|ns", "1.15", "–", "1.1500", "1.150 (1.100–1.200)", "yes"
+            "other", "–", "|P|ns", "1.15", "–", "1.1500", "1.150 (1.100–1.200)", "1.000", "yes"
         )  # fmt: skip
         # 1.15 µs of 4 clients with 10 parameters and 2 steps each
         assert tables["compute-arithmetic"].rows[1] == (
@@ -438,4 +439,6 @@ class TestTables:
             label: replace(of, seconds={name: replace(times, cpu=[]) for name, times in of.seconds.items()})
             for label, of in measured.algorithms.items()
         }
-        assert "Times are by the clock" in " ".join(measured_cost_notes(replace(measured, algorithms=on_gpu)))
+        there = replace(measured, algorithms=on_gpu)
+        assert "Times are by the clock" in " ".join(measured_cost_notes(there))
+        assert measured_cost_tables(there)["compute-server"].rows[1][3:] == ("1,000", "–", "1.1500", "1.000", "less")

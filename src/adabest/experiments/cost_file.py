@@ -63,9 +63,10 @@ class Times:
         """CPU time where there is one, as other programs disturb it less, else the clock's."""
         return self.cpu or self.wall
 
-    def over(self, other: "Times") -> Middle:
+    def over(self, other: "Times", *, by_the_clock: bool = False) -> Middle:
         """How many times as long as the other, round by round."""
-        return middle([mine / its for mine, its in zip(self.best_known, other.best_known, strict=True)])
+        mine, its = (times.wall if by_the_clock else times.best_known for times in (self, other))
+        return middle([one / two for one, two in zip(mine, its, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -89,15 +89,18 @@ def _storage(measured: MeasuredCosts) -> Table:
 def _compute(measured: MeasuredCosts, title: str, names: tuple[str, str], share: int) -> Table:
     """Formulas, and time of one of ``share`` parties that worked in a round."""
     computed, part = names
+    plain = measured.baseline.seconds[part]
     rows = []
     for label, of in measured.algorithms.items():
-        cost, took = of.computed[computed], of.seconds[part]
-        ratio, expected = took.over(measured.baseline.seconds[part]), of.expected[part]
+        cost, took, expected = of.computed[computed], of.seconds[part], of.expected[part]
+        ratio = took.over(plain)
+        clock = [_middle(took.over(plain, by_the_clock=True))] if plain.cpu else []
         fits = _within(expected["counted"], ratio) if of is not measured.baseline else _NONE
-        milliseconds = 1e3 * statistics.median(took.best_known) / share
-        rows.append((label, cost.paper or _NONE, cost.counted, _short(milliseconds), *_ratios(expected, ratio), fits))
-    head = ("algorithm", "paper", "counted", "ms", *_RATIOS, "as counted?")
-    return Table(head, tuple(rows), title)
+        milliseconds = _short(1e3 * statistics.median(took.best_known) / share)
+        formulas = (cost.paper or _NONE, cost.counted)
+        rows.append((label, *formulas, milliseconds, *_ratios(expected, ratio), *clock, fits))
+    clock = ["× FedAvg, by the clock"] if plain.cpu else []
+    return Table(("algorithm", "paper", "counted", "ms", *_RATIOS, *clock, "as counted?"), tuple(rows), title)
 
 
 def _arithmetic(measured: MeasuredCosts) -> Table:
@@ -126,8 +129,12 @@ def _arithmetic(measured: MeasuredCosts) -> Table:
 
 def _ratios(expected: dict[str, float | None], measured: Middle) -> tuple[str, str, str]:
     theirs, ours = (_NONE if value is None else f"{value:.4f}" for value in (expected["paper"], expected["counted"]))
-    spread = f" ({measured.low:.3f}–{measured.high:.3f})" if measured.low != measured.high else ""
-    return theirs, ours, f"{measured.median:.3f}{spread}"
+    return theirs, ours, _middle(measured)
+
+
+def _middle(ratio: Middle) -> str:
+    spread = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low != ratio.high else ""
+    return f"{ratio.median:.3f}{spread}"
 
 
 def _within(expected: float | None, measured: Middle) -> str:
