@@ -7,7 +7,7 @@ from adabest.report.table import Table
 
 _NONE = "–"
 _BYTES = ("paper", "bytes, paper", "counted", "bytes, counted", "bytes, measured")
-_RATIOS = ("× FedAvg, paper", "× FedAvg, counted", "× FedAvg, measured")
+_RATIOS = ("× paper", "× counted", "× measured")  # times FedAvg's
 
 
 def measured_cost_tables(measured: MeasuredCosts) -> dict[str, Table]:
@@ -39,10 +39,11 @@ def measured_cost_notes(measured: MeasuredCosts) -> list[str]:
         f"Measured: {measured.repeats} rounds of each algorithm, one of each after another, on {source.get('device')} "
         f"with {source.get('threads')} threads of {source.get('processors')} processors; {versions}; commit "
         f"{source.get('commit')}.",
-        f"Times are {_kind(measured)}. “× FedAvg” is the median of the ratios to FedAvg's round next to it, and in "
-        "brackets is where that lies with a confidence of 95 % (of fewer than six rounds, the least and the greatest); "
-        "for the paper and as counted it is a ratio of operations, as if all of them took the same time. Where that "
-        "isn't within the brackets, the last column has “more” or “less”.",
+        f"Times are {_kind(measured)}. “×” is times FedAvg's: measured, the median of the ratios to its round of the "
+        "same turn, and in brackets where that lies with a confidence of 95 % (of fewer than six rounds, the least and "
+        "the greatest); for the paper and as counted, a ratio of operations, as if all took the same time. Times fit "
+        "if the counted ratio lies within the brackets, else they are “more” or “less”. Bytes fit if they are "
+        "those that were counted, to the last one.",
         "Bytes both ways, in units of FedAvg's: "
         + ", ".join(f"{label} {_both_ways(of) / plain:.2f}" for label, of in found.items())
         + ".",
@@ -65,7 +66,7 @@ def _communication(measured: MeasuredCosts) -> Table:
         for label, of in measured.algorithms.items()
         for way, cost in of.sent.items()
     )
-    head = ("algorithm", "way", *_BYTES, "models", "measured = counted")
+    head = ("algorithm", "way", *_BYTES, "models", "fits")
     return Table(head, rows, "Communication: each client of a round")
 
 
@@ -82,7 +83,7 @@ def _storage(measured: MeasuredCosts) -> Table:
         for label, of in measured.algorithms.items()
         for where in ("client", "server")
     )
-    head = ("algorithm", "where", *_BYTES, "for the scored model", "for metrics", "measured = counted")
+    head = ("algorithm", "where", *_BYTES, "for the scored model", "for metrics", "fits")
     return Table(head, rows, "Storage: each client that has taken part, and the server")
 
 
@@ -99,8 +100,8 @@ def _compute(measured: MeasuredCosts, title: str, names: tuple[str, str], share:
         milliseconds = _short(1e3 * statistics.median(took.best_known) / share)
         formulas = (cost.paper or _NONE, cost.counted)
         rows.append((label, *formulas, milliseconds, *_ratios(expected, ratio), *clock, fits))
-    clock = ["× FedAvg, by the clock"] if plain.cpu else []
-    return Table(("algorithm", "paper", "counted", "ms", *_RATIOS, *clock, "as counted?"), tuple(rows), title)
+    clock = ["× by the clock"] if plain.cpu else []
+    return Table(("algorithm", "paper", "counted", "ms", *_RATIOS, *clock, "fits"), tuple(rows), title)
 
 
 def _arithmetic(measured: MeasuredCosts) -> Table:
