@@ -291,7 +291,7 @@ class TestFile:
         assert [entry["algorithm"] for entry in content["measured"]] == ["fedavg"]
         assert content["provenance"].items() >= {"command": "adabest reproduce costs", "device": "cpu"}.items()
         assert content["provenance"].keys() >= {"commit", "torch", "adabest", "python", "threads", "processors"}
-        assert content["settings"].items() >= {"participation": 0.4, "dataset": "tiny_runs:stripes"}.items()
+        assert content["settings"].items() >= {"participation": 0.4, "precision": "float32"}.items()
         assert str(tmp_path) not in (tmp_path / "costs.json").read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(
@@ -384,7 +384,8 @@ class TestTables:
 
         sizes = Sizes(10, 2, 4, 8, gradient=1000, described="a model")
         found = {"fedavg": of("fedavg", 40, [1.0, 1.0], 1.0), "other": of("other", 80, [1.1, 1.2], 1.15)}
-        return MeasuredCosts(sizes, {}, 2, found, {"device": "cpu", "commit": "abc", "threads": 2})
+        settings = {"engine": "batched", "precision": "bf16"}
+        return MeasuredCosts(sizes, settings, 2, found, {"device": "cpu", "commit": "abc", "threads": 2})
 
     def test_communication_and_storage(self, measured: MeasuredCosts) -> None:
         tables = measured_cost_tables(measured)

@@ -76,7 +76,8 @@ def measure_costs(
     for bench in benches:
         (own,), baseline = counted[bench.label].algorithms.values(), counted[bench.label].baseline
         found[bench.label] = _result(bench, own, baseline, sizes, guarded=config.clip > 0)
-    plain = {name: value for name, value in used.items() if isinstance(value, bool | int | float | str)}
+    told = {**used, "engine": config.engine, "precision": config.precision}
+    plain = {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
     return MeasuredCosts(
         sizes=sizes,
         settings={name: value for name, value in plain.items() if name not in SURROUNDINGS},

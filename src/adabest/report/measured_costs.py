@@ -31,14 +31,15 @@ def measured_cost_notes(measured: MeasuredCosts) -> list[str]:
     sizes, found, source = measured.sizes, measured.algorithms, measured.provenance
     wall = {label: statistics.median(of.seconds["clients"].wall) for label, of in found.items()}
     plain = _both_ways(measured.baseline)
+    engine, precision = (measured.settings.get(name) for name in ("engine", "precision"))
     versions = ", ".join(f"{name} {source.get(name)}" for name in ("adabest", "python", "torch"))
     return [
         f"{sizes.described}: n = {sizes.parameters:,}. K = {sizes.steps} local steps; |P| = {sizes.participants} of "
         f"|S| = {sizes.population} clients take part in a round; {sizes.precision}. "
         f"g = {sizes.gradient or 0:,} operations.",
-        f"Measured: {measured.repeats} rounds of each algorithm, one of each after another, on {source.get('device')} "
-        f"with {source.get('threads')} threads of {source.get('processors')} processors; {versions}; commit "
-        f"{source.get('commit')}.",
+        f"Measured: {measured.repeats} rounds of each algorithm, one of each after another, by the {engine} engine in "
+        f"{precision} on {source.get('device')} with {source.get('threads')} threads of {source.get('processors')} "
+        f"processors; {versions}; commit {source.get('commit')}.",
         f"Times are {_kind(measured)}. “×” is times FedAvg's: measured, the median of the ratios to its round of the "
         "same turn, and in brackets where that lies with a confidence of 95 % (of fewer than six rounds, the least and "
         "the greatest); for the paper and as counted, a ratio of operations, as if all took the same time. Times fit "
