@@ -1,6 +1,7 @@
 """Pages that show results: the committed ones agree with results/*.json, and blocks are filled in as they ask."""
 
 import re
+import shutil
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,8 +10,9 @@ from matplotlib.image import imread
 from paper_results import everyone, made, of
 
 from adabest import InputError
-from adabest.experiments import read_specification, specification_names
+from adabest.experiments import MeasuredCosts, read_specification, specification_names
 from adabest.experiments.results import Result, Results
+from adabest.report import measured_cost_notes, measured_cost_tables
 from adabest.report.paper import render
 from tools import results
 from tools.docs import on_page_markdown
@@ -25,7 +27,7 @@ def test_committed_pages_agree_with_committed_results() -> None:
 
 
 def test_every_committed_result_can_be_read_and_tells_where_it_comes_from() -> None:
-    for path in sorted((ROOT / "results").glob("*.json")):
+    for path in sorted(set((ROOT / "results").glob("*.json")) - {ROOT / "results" / "costs.json"}):
         kept = Results.read(path)
         for run in kept.runs:
             assert {"command", "commit", "device", "torch"} <= {k for k, v in run.provenance.items() if v}, path
@@ -113,6 +115,15 @@ class TestBlocks:
         page = write(project, "results/fig-stability.json fig-overfitting/final")
         outdated(project, write=True)
         assert "| highest train % (round) |" in page.read_text(encoding="utf-8")
+
+    def test_measured_costs(self, project: Path) -> None:
+        shutil.copy(ROOT / "results" / "costs.json", project / "results")
+        page = write(project, "results/costs.json communication", "results/costs.json notes")
+        outdated(project, write=True)
+        costs = MeasuredCosts.read(ROOT / "results" / "costs.json")
+        text = page.read_text(encoding="utf-8")
+        assert measured_cost_tables(costs)["communication"].markdown() in text
+        assert f"- {measured_cost_notes(costs)[0]}\n" in text
 
     @pytest.mark.parametrize(
         ("block", "problem"),

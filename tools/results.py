@@ -29,10 +29,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from adabest.errors import InputError
-from adabest.experiments import Results
+from adabest.experiments import MeasuredCosts, Results
+from adabest.report import measured_cost_notes, measured_cost_tables
 from adabest.report.paper import Rendered, render
 
 ROOT = Path(__file__).parent.parent
+_COSTS = "costs"  # whose file holds measured rounds, and no runs
 _IMAGES = "docs/assets/paper"
 _BEGIN = "<!-- generated: results/"
 _BLOCK = re.compile(r"(?<=<!-- generated: )(results/[^\n]+) (\S+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
@@ -104,6 +106,9 @@ def outdated(root: Path, *, write: bool = False) -> list[str]:
 def _show(root: Path, files: str, name: str) -> Shown:
     """Reads results, and renders them."""
     found = [path for pattern in files.split() for path in sorted(root.glob(pattern)) or [root / pattern]]
+    if [path.stem for path in found] == [_COSTS]:
+        costs = MeasuredCosts.read(found[0])
+        return Shown(_COSTS, Rendered(measured_cost_tables(costs), {}, measured_cost_notes(costs)), files)
     first, *others = map(Results.read, found)
     name = name or first.experiment
     cells = set(first.cells())
