@@ -148,8 +148,8 @@ def _largest(compared: Iterable[Line]) -> list[str]:
 def _missing(ran: set[tuple[str, str]], wanted: Sequence[str]) -> list[str]:
     gaps = {cell: [algorithm for algorithm in ALGORITHMS if (cell, algorithm) not in ran] for cell in wanted}
     empty = {cell for cell, missing in gaps.items() if len(missing) == len(ALGORITHMS)}
-    partly = [f"{cell} ({', '.join(missing)})" for cell, missing in gaps.items() if missing and cell not in empty]
-    named = [*dict.fromkeys(_pattern(cell, empty, wanted) for cell in wanted if cell in empty), *partly]
+    partly = [f"`{cell}` ({', '.join(missing)})" for cell, missing in gaps.items() if missing and cell not in empty]
+    named = [*dict.fromkeys(f"`{_pattern(cell, empty, wanted)}`" for cell in wanted if cell in empty), *partly]
     return [f"Not run: {', '.join(named)}."] if named else []
 
 
