@@ -9,7 +9,9 @@ import pytest
 from matplotlib.image import imread
 from paper_results import everyone, made, of
 
+import adabest
 from adabest import InputError
+from adabest.cli import main
 from adabest.experiments import MeasuredCosts, read_specification, specification_names
 from adabest.experiments.results import Result, Results
 from adabest.report import measured_cost_notes, measured_cost_tables
@@ -217,3 +219,33 @@ def test_the_site_shows_no_comments() -> None:
         <!-- end -->
         """)
     assert re.sub(r"\s", "", on_page_markdown(page, None, None, None)) == "|a|"
+
+
+class TestFromTheCommandLine:
+    def test_results_become_tables_and_figures(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        of(everyone([CELL], seeds=1, rounds=1200)).write(tmp_path / "table1.json")
+        of([made(CELL, "adabest", 55.0, seed=7, rounds=1200)]).write(tmp_path / "more.json")
+        files = [str(tmp_path / name) for name in ("table1.json", "more.json")]
+        assert main(["reproduce", "table1", "--results", *files, "--out", str(tmp_path / "out")]) == 0
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert {
+            "table1.json",
+            "table1.md",
+            "table1-comparison.csv",
+            "table1-agreement.png",
+            "table1-curves.svg",
+        } <= names
+        both = Results.read(tmp_path / "out" / "table1.json")
+        assert len(both.runs) == 5
+        text = (tmp_path / "out" / "table1.md").read_text(encoding="utf-8")
+        assert render("table1", both).tables["ranking"].markdown() in text
+        assert "- Within: " in text
+        shown = capsys.readouterr().out
+        assert "where ours isn't the paper's" in shown
+        assert "Not run: " in shown
+
+    def test_the_same_runs_as_another_experiment(self, tmp_path: Path) -> None:
+        of(everyone(["cifar100"], seeds=1), "fig-stability").write(tmp_path / "kept.json")
+        made_anew = adabest.reproduce("fig-overfitting", results=[tmp_path / "kept.json"], out=tmp_path / "out")
+        assert tmp_path / "out" / "fig-overfitting.png" in made_anew.files
+        assert list(made_anew.tables) == ["final", "provenance"]

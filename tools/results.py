@@ -31,7 +31,7 @@ from PIL import Image
 from adabest.errors import InputError
 from adabest.experiments import MeasuredCosts, Results
 from adabest.report import measured_cost_notes, measured_cost_tables
-from adabest.report.paper import Rendered, render
+from adabest.report.paper import Rendered, figure_name, render
 
 ROOT = Path(__file__).parent.parent
 _COSTS = "costs"  # whose file holds measured rounds, and no runs
@@ -133,7 +133,7 @@ def _text(shown: Shown, part: str) -> str:
 
 def _place(root: Path, shown: Shown, part: str) -> Path:
     """Where a figure lies."""
-    return root / _IMAGES / f"{part if part.startswith(shown.name) else f'{shown.name}-{part}'}.png"
+    return root / _IMAGES / f"{figure_name(shown.name, part)}.png"
 
 
 def _image(place: Path, page: Path, part: str) -> str:

@@ -36,6 +36,16 @@ class Rendered:
     figures: dict[str, Figure]
     notes: list[str]
 
+    def markdown(self) -> str:
+        """Tables and notes, for a page."""
+        parts = [f"## {table.title}\n\n{table.markdown()}" for table in self.tables.values()]
+        return "\n".join([*parts, "".join(f"- {note}\n" for note in self.notes)])
+
+
+def figure_name(experiment: str, figure: str) -> str:
+    """What a figure is called among those of other experiments."""
+    return figure if figure.startswith(experiment) else f"{experiment}-{figure}"
+
 
 def render(name: str, results: Results) -> Rendered:
     """Makes the tables and figures of an experiment.
