@@ -221,6 +221,12 @@ class TestTable1:
         assert [points(line)[0][0] for line in small.lines if line.get_marker() == "s"] == pytest.approx([82.21, 80.0])
         assert names(figure) == ["FedAvg", "AdaBest", "ours", "paper"]
 
+    def test_runs_of_another_length_arent_put_beside_the_papers(self) -> None:
+        short = made("cifar100/10/iid", "adabest", 20.0, rounds=300)
+        assert list(render("table1", of([short])).figures) == ["curves"]
+        whole = made("cifar10/1/iid", "adabest", 85.0, rounds=1000)
+        assert [axes.get_title() for axes in drawn("table1", [short, whole], "agreement").axes] == ["CIFAR-10"]
+
     def test_curves_of_every_cell(self) -> None:
         runs = everyone(["cifar10/1/iid", "cifar10/1/0.03", "cifar100/10/iid"], seeds=1)
         figure = drawn("table1", runs, "curves")

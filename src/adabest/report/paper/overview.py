@@ -48,8 +48,8 @@ def agreement_figure(compared: Sequence[Line]) -> Figure:
     """Each accuracy of Table 1, ours (filled) inside the paper's (hollow), with a standard deviation to each side."""
     shown = [name for name in DATASETS if any(line.cell.dataset == name for line in compared)]
     settings = list(dict.fromkeys((line.cell.participation, line.cell.heterogeneity) for line in compared))
-    figure, grid = panels(1, max(1, len(shown)), (1.4 + 3.4 * len(shown), 1.4 + 0.62 * len(settings)), sharey=True)
-    for axes, dataset in zip(grid[0], shown, strict=False):
+    figure, grid = panels(1, len(shown), (1.4 + 3.4 * len(shown), 1.4 + 0.62 * len(settings)), sharey=True)
+    for axes, dataset in zip(grid[0], shown, strict=True):
         for line in (line for line in compared if line.cell.dataset == dataset and line.ours.values):
             place = settings.index((line.cell.participation, line.cell.heterogeneity))
             height = place + 0.18 * (list(ALGORITHMS).index(line.algorithm) - 1.5)

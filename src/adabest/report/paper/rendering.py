@@ -94,7 +94,10 @@ def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
         "models": models_table(runs),
         "final": final_table(runs),
     }
-    pictures = {"agreement": overview.agreement_figure(lines), "curves": overview.curves_figure(runs)}
+    pictures = {"curves": overview.curves_figure(runs)}
+    whole = [line for line in lines if line.verdict is not None]
+    if whole:
+        pictures = {"agreement": overview.agreement_figure(whole), **pictures}
     said = [*comparison.comparison_notes(lines, wanted), *notes.hyperparameters(runs), *_ROUNDS, *_MODELS]
     return Rendered(tables, pictures, said)
 
