@@ -17,6 +17,7 @@ from adabest.report import save_figure
 from adabest.report.paper import render
 from adabest.report.paper.scores import smooth
 
+CHURN = {"fixed": 0.0, "churn": 0.1}
 MUS = [f"{name},mu={mu}" for name in ("adabest", "feddyn") for mu in ("0.02", "0.04", "0.08", "0.16")]
 
 
@@ -44,6 +45,11 @@ def names(figure: Figure) -> list[str]:
 
 def brightness(line: Line2D) -> float:
     return float(np.dot([0.299, 0.587, 0.114], to_rgb(line.get_color())))
+
+
+def title(figure: Figure) -> str:
+    (legend,) = figure.legends
+    return legend.get_title().get_text()
 
 
 class TestStability:
@@ -127,8 +133,7 @@ class TestOverfitting:
         runs = [run for run in everyone(["cifar100"]) if (run.entry, run.seed) != ("feddyn", 0)]
         rendered = render("fig-overfitting", of(runs, "fig-stability"))
         assert {line[1] for line in rendered.tables["final"].rows} == {"1"}
-        (legend,) = rendered.figures["fig-overfitting"].legends
-        assert legend.get_title().get_text().endswith("seed 1")
+        assert title(rendered.figures["fig-overfitting"]).endswith("seed 1")
 
 
 class TestScale:
@@ -204,6 +209,12 @@ class TestPopulation:
         shaded = np.asarray(figure.axes[1].collections[0].get_paths()[0].vertices)
         assert {value for value in runs[0].columns["present"] if value} <= {height for _, height in shaded.tolist()}
         assert len(figure.axes[3].lines) == len(figure.axes[5].lines) == 4
+
+    def test_the_title_says_what_all_have_in_common(self) -> None:
+        shared = {"clients": 100, "participation": 0.1, "partition": "iid"}
+        fixed, churn = (made(cell, "adabest", 50.0, settings={**shared, "churn": rate}) for cell, rate in CHURN.items())
+        assert title(drawn("population", [fixed])) == "fixed, 100 clients, 10 a round, IID, seed 0"
+        assert title(drawn("population", [fixed, churn])) == "100 clients, IID, seed 0"
 
 
 class TestTable1:

@@ -71,7 +71,9 @@ def _parts(run: Result) -> list[str]:
     dataset = str(of.get("dataset", ""))
     parts = [DATASETS.get(dataset, dataset) + (", in place of EMNIST-L" if dataset == "mnist" else "")]
     if "clients" in of and "participation" in of:
-        parts += [f"{of['clients']} clients", f"{round(of['clients'] * of['participation'])} a round"]
+        parts.append(f"{of['clients']} clients")
+        if not (of.get("churn") or of.get("schedule")):  # else the cohort changes with the population
+            parts.append(f"{round(of['clients'] * of['participation'])} a round")
     skew = str(of.get("partition", "dirichlet"))
     parts.append("IID" if skew == "iid" else f"α = {of['alpha']:g}" if "alpha" in of else skew)
     return parts
