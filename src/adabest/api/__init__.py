@@ -1,0 +1,22 @@
+"""The package from Python: run, resume, compare, sweep, load, datasets, costs, illustrate."""
+
+from adabest.api.resuming import is_comparison, resume, resume_comparison
+from adabest.api.several import Comparison, compare, sweep
+from adabest.api.single import load, run
+from adabest.api.views import Costs, Illustration, costs, datasets, illustrate
+
+__all__ = [
+    "Comparison",
+    "Costs",
+    "Illustration",
+    "compare",
+    "costs",
+    "datasets",
+    "illustrate",
+    "is_comparison",
+    "load",
+    "resume",
+    "resume_comparison",
+    "run",
+    "sweep",
+]
