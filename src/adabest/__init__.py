@@ -3,7 +3,21 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run, sweep
+from adabest.api import (
+    Comparison,
+    Costs,
+    Illustration,
+    Tuning,
+    compare,
+    costs,
+    datasets,
+    illustrate,
+    load,
+    resume,
+    run,
+    sweep,
+    tune,
+)
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -28,6 +42,7 @@ __all__ = [
     "Run",
     "Scaffold",
     "ScaffoldM",
+    "Tuning",
     "__version__",
     "compare",
     "costs",
@@ -38,4 +53,5 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "tune",
 ]

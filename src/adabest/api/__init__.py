@@ -1,14 +1,16 @@
-"""The package from Python: run, resume, compare, sweep, load, datasets, costs, illustrate."""
+"""The package from Python: run, resume, compare, sweep, tune, load, datasets, costs, illustrate."""
 
 from adabest.api.resuming import is_comparison, resume, resume_comparison
 from adabest.api.several import Comparison, compare, sweep
 from adabest.api.single import load, run
+from adabest.api.tuning import Tuning, tune
 from adabest.api.views import Costs, Illustration, costs, datasets, illustrate
 
 __all__ = [
     "Comparison",
     "Costs",
     "Illustration",
+    "Tuning",
     "compare",
     "costs",
     "datasets",
@@ -19,4 +21,5 @@ __all__ = [
     "resume_comparison",
     "run",
     "sweep",
+    "tune",
 ]

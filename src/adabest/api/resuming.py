@@ -5,6 +5,7 @@ from typing import Any
 
 from adabest import experiments, runs
 from adabest.api.several import Comparison, compare, sweep
+from adabest.api.tuning import tune
 from adabest.errors import InputError
 from adabest.runs import Run
 
@@ -27,15 +28,18 @@ def resume(folder: str | Path, *, data_dir: str | None = None, show: bool = True
 
 
 def is_comparison(folder: str | Path) -> bool:
-    """Whether a folder holds a comparison or a sweep."""
+    """Whether a folder holds a comparison, a sweep or a tuning."""
     return experiments.recall(Path(folder)) is not None
 
 
 def resume_comparison(folder: str | Path, *, data_dir: str | None = None, show: bool = True) -> Comparison:
-    """Continues a comparison where it was interrupted; ``data_dir`` is where its data lie now, if they have moved."""
+    """Continues a comparison, a sweep or a tuning where it was interrupted.
+
+    ``data_dir`` is where its data lie now, if they have moved.
+    """
     settings = experiments.recall(Path(folder))
     if settings is None:
         raise InputError(f"there is no comparison in {folder}")
     moved = {} if data_dir is None else {"data_dir": data_dir}
-    again = sweep if "vary" in settings else compare
+    again = tune if "space" in settings else sweep if "vary" in settings else compare
     return again(out=folder, show=show, **(settings | moved))

@@ -111,11 +111,14 @@ def sweep(
     return _make(asked, planned, {"vary": experiments.write_vary(axes)}, merged, show=show)
 
 
+Kind = Literal["compare", "sweep", "tune"]
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is asked of a comparison as a whole, beside the settings of its runs."""
 
-    kind: Literal["compare", "sweep"]
+    kind: Kind
     seeds: Sequence[int] | None
     target: float | None
     lanes: int | None
@@ -123,7 +126,7 @@ class Asked:
     overwrite: bool
 
     @classmethod
-    def taken_from(cls, settings: dict[str, Any], kind: Literal["compare", "sweep"]) -> "Asked":
+    def taken_from(cls, settings: dict[str, Any], kind: Kind) -> "Asked":
         """Takes it out of settings, and refuses what can't be."""
         target, lanes = settings.pop("target", None), settings.pop("lanes", None)
         if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
@@ -182,7 +185,7 @@ def begun(
 
 def _report(comparison: experiments.Comparison, target: float | None, *, sweep: bool) -> Comparison:
     folder, entries = comparison.folder, comparison.entries
-    title = _title(list(comparison.runs.values()))
+    title = title_of(list(comparison.runs.values()))
     if sweep:
         entries = report.by_validation(entries)
         table, figure = report.sweep_table(entries, target), report.sweep_figure(entries, title)
@@ -193,7 +196,7 @@ def _report(comparison: experiments.Comparison, target: float | None, *, sweep: 
     return Comparison(folder, comparison.runs, entries, table, [*texts, *figures])
 
 
-def _title(compared: Sequence[Run]) -> str:
+def title_of(compared: Sequence[Run]) -> str:
     """What is the same for all runs, and their seeds."""
     seeds = sorted({run.config.seed for run in compared})
     parts = [_parts(run.config) for run in compared]

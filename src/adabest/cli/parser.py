@@ -16,7 +16,15 @@ import tyro
 from adabest import api
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
-from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms, read_vary, write_vary
+from adabest.experiments import (
+    DEFAULT_ALGORITHMS,
+    TUNING_ROUNDS,
+    check_algorithms,
+    read_space,
+    read_vary,
+    write_space,
+    write_vary,
+)
 from adabest.registry import Option, check_options, options_of, split_specification
 from adabest.runs import MODELS
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
@@ -68,6 +76,27 @@ def sweep_fields(given: Sequence[str]) -> list[Field]:
         "vary": "Settings and the values to try, as in beta=0.8,0.9 mu=0.02,0.05; every combination is run. "
         "Semicolons separate values that have commas.",
         **_SEVERAL_HELP,
+    }
+    return _fields_with_algorithm(given, from_file, special, help_texts)
+
+
+def tune_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, what is tried of them, and where the runs go."""
+    from_file = {"rounds": TUNING_ROUNDS, **_from_file(given)}
+    if "vary" in from_file:
+        from_file["vary"] = write_vary(read_vary(from_file["vary"]))
+    if "space" in from_file:
+        algorithm = _value_of("--algorithm", given) or from_file.get("algorithm", Config.algorithm)
+        from_file["space"] = write_space(read_space(from_file["space"], split_specification(algorithm)[0]))
+    texts = Option(tuple[str, ...], ())
+    special = {"vary": texts, "space": texts, "trials": Option(int | None, None)}
+    special |= {name: option for name, option in _SEVERAL.items() if name != "target"}
+    help_texts = {
+        "vary": "Settings and the values to try, as in beta=0.2,0.4, in every combination. By default the paper's.",
+        "space": "Settings and what they may be, for Optuna to search: beta=0:1 mu=0.001:0.1:log batch_size=16,32.",
+        "trials": "How many points of the space to try. By default 30.",
+        "seeds": "Seeds to run each point with, in place of --seed, as in 0 1 2; the means are compared.",
+        "lanes": f"{_SEVERAL_HELP['lanes'].removesuffix('.')}, or 8 if a space is searched.",
     }
     return _fields_with_algorithm(given, from_file, special, help_texts)
 

@@ -1,5 +1,6 @@
 """Experiments: sets of runs, as specifications; and what a round costs."""
 
+from adabest.experiments.choice import Point
 from adabest.experiments.compare import (
     DEFAULT_ALGORITHMS,
     Comparison,
@@ -13,13 +14,18 @@ from adabest.experiments.compare import (
 )
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
+from adabest.experiments.grids import TUNING_ROUNDS
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
+from adabest.experiments.results import write_choices
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
+from adabest.experiments.space import read_space, write_space
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
+from adabest.experiments.tune import Tried, as_choice, plan_search, tune
 
 __all__ = [
     "DEFAULT_ALGORITHMS",
     "STEERING_ALGORITHMS",
+    "TUNING_ROUNDS",
     "AlgorithmCosts",
     "Comparison",
     "Costs",
@@ -28,8 +34,11 @@ __all__ = [
     "Move",
     "Number",
     "Plan",
+    "Point",
     "Precision",
     "Sizes",
+    "Tried",
+    "as_choice",
     "check_algorithms",
     "compare",
     "count_costs",
@@ -37,10 +46,15 @@ __all__ = [
     "illustrate",
     "make_room",
     "plan",
+    "plan_search",
     "plan_sweep",
     "plane",
+    "read_space",
     "read_vary",
     "recall",
     "remember",
+    "tune",
+    "write_choices",
+    "write_space",
     "write_vary",
 ]

@@ -53,8 +53,8 @@ def by_validation(entries: Entries) -> dict[str, list[Run]]:
     return dict(sorted(as_lists(entries).items(), key=lambda entry: rank(entry[1])))
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
+def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
     """Numbers as ``mean ± standard deviation``, a single one as it is."""
     if not values:
         return "–"
-    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
