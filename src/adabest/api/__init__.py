@@ -1,5 +1,6 @@
-"""The package from Python: run, resume, compare, sweep, tune, load, datasets, costs, illustrate."""
+"""The package from Python: run, resume, compare, sweep, tune, reproduce, load, datasets, costs, illustrate."""
 
+from adabest.api.reproducing import Reproduced, reproduce
 from adabest.api.resuming import is_comparison, resume, resume_comparison
 from adabest.api.several import Comparison, compare, sweep
 from adabest.api.single import load, run
@@ -10,6 +11,7 @@ __all__ = [
     "Comparison",
     "Costs",
     "Illustration",
+    "Reproduced",
     "Tuning",
     "compare",
     "costs",
@@ -17,6 +19,7 @@ __all__ = [
     "illustrate",
     "is_comparison",
     "load",
+    "reproduce",
     "resume",
     "resume_comparison",
     "run",

@@ -10,8 +10,6 @@ from adabest.api.several import Asked, Comparison, begun, title_of
 from adabest.api.shared import merge, write_texts
 from adabest.errors import InputError
 
-_CHOICES = "choices.json"
-
 
 @dataclass(frozen=True)
 class Tuning(Comparison):
@@ -89,7 +87,7 @@ def _report(tried: experiments.Tried, *, ranked: bool) -> Tuning:
     files = write_texts(tried.folder, {"table.md": table.markdown(), "table.csv": table.csv()})
     files += report.save_figure(figure, tried.folder / "figure")
     choice = experiments.as_choice(tried)
-    place = tried.folder / _CHOICES
+    place = tried.folder / experiments.CHOICES
     if choice is None:
         place.unlink(missing_ok=True)
     else:

@@ -36,6 +36,11 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             "Choose hyper-parameters of one algorithm on the validation clients: by default of the paper's values.",
             parser.tune_fields(given if chosen == "tune" else []),
         ),
+        "reproduce": parser.command(
+            _reproduce,
+            "Make an experiment of the paper anew, and its table or figure. What is there is resumed.",
+            parser.reproduce_fields(),
+        ),
         "resume": parser.command(
             _resume,
             "Continue a run, a comparison, a sweep or a tuning from its last checkpoint.",
@@ -114,6 +119,17 @@ def _tell_comparison(comparison: api.Comparison) -> int:
         _console().print(words)
     _tell_files(comparison.files)
     return DIVERGED if diverged else DONE
+
+
+def _reproduce(arguments: Any) -> int:
+    reproduced = api.reproduce(**parser.given(arguments))
+    console = _console()
+    for table in reproduced.tables.values():
+        console.print(table.rich())
+    for note in reproduced.notes:
+        console.print(note)
+    _tell_files(reproduced.files)
+    return DIVERGED if any(run.status == "diverged" for run in reproduced.results.runs) else DONE
 
 
 def _resume(arguments: Any) -> int:

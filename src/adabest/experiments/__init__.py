@@ -6,6 +6,7 @@ from adabest.experiments.compare import (
     Comparison,
     Plan,
     check_algorithms,
+    check_seeds,
     compare,
     make_room,
     plan,
@@ -16,14 +17,18 @@ from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.grids import TUNING_ROUNDS
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
-from adabest.experiments.results import write_choices
+from adabest.experiments.reproduce import CHOICES, EXECUTION, Reproduction, Request
+from adabest.experiments.results import Result, Results, Tuning, read_choices, write_choices
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
 from adabest.experiments.space import read_space, write_space
+from adabest.experiments.specification import Specification, read_specification, specification_names
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 from adabest.experiments.tune import Tried, as_choice, plan_search, tune
 
 __all__ = [
+    "CHOICES",
     "DEFAULT_ALGORITHMS",
+    "EXECUTION",
     "STEERING_ALGORITHMS",
     "TUNING_ROUNDS",
     "AlgorithmCosts",
@@ -36,10 +41,17 @@ __all__ = [
     "Plan",
     "Point",
     "Precision",
+    "Reproduction",
+    "Request",
+    "Result",
+    "Results",
     "Sizes",
+    "Specification",
     "Tried",
+    "Tuning",
     "as_choice",
     "check_algorithms",
+    "check_seeds",
     "compare",
     "count_costs",
     "find_sizes",
@@ -49,10 +61,13 @@ __all__ = [
     "plan_search",
     "plan_sweep",
     "plane",
+    "read_choices",
     "read_space",
+    "read_specification",
     "read_vary",
     "recall",
     "remember",
+    "specification_names",
     "tune",
     "write_choices",
     "write_space",
