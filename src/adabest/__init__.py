@@ -8,6 +8,7 @@ from adabest.api import (
     Costs,
     Illustration,
     Reproduced,
+    Tuning,
     compare,
     costs,
     datasets,
@@ -17,6 +18,7 @@ from adabest.api import (
     resume,
     run,
     sweep,
+    tune,
 )
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
@@ -43,6 +45,7 @@ __all__ = [
     "Run",
     "Scaffold",
     "ScaffoldM",
+    "Tuning",
     "__version__",
     "compare",
     "costs",
@@ -54,4 +57,5 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "tune",
 ]
