@@ -3,7 +3,20 @@
 from importlib.metadata import version
 
 from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.api import Comparison, Costs, Illustration, compare, costs, datasets, illustrate, load, resume, run, sweep
+from adabest.api import (
+    Comparison,
+    Costs,
+    Illustration,
+    compare,
+    costs,
+    datasets,
+    illustrate,
+    load,
+    resume,
+    run,
+    sweep,
+    write_report,
+)
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
 from adabest.runs import Config, Run
@@ -38,4 +51,5 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "write_report",
 ]

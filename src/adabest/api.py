@@ -1,8 +1,9 @@
-"""The package from Python: run, resume, compare, sweep, load, datasets, costs, illustrate."""
+"""The package from Python: run, resume, compare, sweep, load, datasets, costs, illustrate, write_report."""
 
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,12 +194,16 @@ class _Asked:
     def taken_from(cls, settings: dict[str, Any], kind: Literal["compare", "sweep"]) -> "_Asked":
         """Takes it out of settings, and refuses what can't be."""
         target, lanes = settings.pop("target", None), settings.pop("lanes", None)
-        if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
-            raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
+        _check_target(target)
         if lanes is not None and not (type(lanes) is int and lanes >= 1):
             raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
         seeds, out = settings.pop("seeds", None) or None, settings.pop("out", None)
         return cls(kind, seeds, target, lanes, out, settings.pop("overwrite", False))
+
+
+def _check_target(target: Any) -> None:
+    if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
+        raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
 
 
 def _make(
@@ -367,6 +372,67 @@ def illustrate(
     task = experiments.plane()
     moves = experiments.illustrate(algorithms, task, rounds=rounds, participation=participation, seed=seed)
     return Illustration(moves, report.save_figure(report.steering_figure(task, moves), out))
+
+
+def write_report(
+    folders: str | Path | Sequence[str | Path],
+    *,
+    html: str | Path = "report.html",
+    target: float | None = None,
+    data_dir: str | None = None,
+) -> Path:
+    """Writes a page of runs: curves, table, partitions, settings and environment, in one HTML file.
+
+    Runs that differ only in their seeds are shown as one, with mean and standard deviation.
+
+    Args:
+        folders: Folders of runs, of comparisons and sweeps, or folders with such below them.
+        html: The page to write. One that is there is replaced.
+        target: The accuracy whose first round the table tells. By default one that all reach.
+        data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: If there are no runs, one can't be read, or the page can't be written.
+    """
+    page = Path(html)
+    _check_target(target)
+    _check_page(page)
+    given = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
+    if not given:
+        raise InputError("a report needs folders of runs, comparisons or sweeps")
+    found = experiments.runs_in(given)
+    loaded = [runs.load(_short(path)) for path in found]
+    entries = report.entries_of([report.Shown.of(run) for run in loaded])
+    sweeps = all(map(experiments.is_of_sweep, found))
+    if sweeps:
+        ordered = report.by_validation({label: [one.run for one in group] for label, group in entries.items()})
+        entries = {label: entries[label] for label in ordered}
+    text = report.page_text(entries, title=_title(loaded), target=target, data_dir=data_dir, by_validation=sweeps)
+    _write(page.parent, {page.name: text})
+    return page
+
+
+def _check_page(page: Path) -> None:
+    """Refuses what no page can be written to, before anything is read."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"html = {str(page)!r}: the name of a page ends in .html")
+    if page.is_dir():
+        raise InputError(f"{page} is a folder; name a file in it")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=page.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"can't write to the folder {page.parent}: {error.strerror or error}") from error
+
+
+def _short(path: Path) -> Path:
+    """A path as it is read best: from the working directory, if it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _report(comparison: experiments.Comparison, target: float | None, *, sweep: bool) -> Comparison:

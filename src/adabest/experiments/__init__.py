@@ -13,6 +13,7 @@ from adabest.experiments.compare import (
 )
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
+from adabest.experiments.found import is_of_sweep, runs_in
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
@@ -35,6 +36,7 @@ __all__ = [
     "count_costs",
     "find_sizes",
     "illustrate",
+    "is_of_sweep",
     "make_room",
     "plan",
     "plan_sweep",
@@ -42,5 +44,6 @@ __all__ = [
     "read_vary",
     "recall",
     "remember",
+    "runs_in",
     "write_vary",
 ]
