@@ -388,7 +388,7 @@ def write_report(
     Args:
         folders: Folders of runs, of comparisons and sweeps, or folders with such below them.
         html: The page to write. One that is there is replaced.
-        target: The accuracy whose first round the table tells. By default one that all reach.
+        target: The accuracy whose first round the table tells. By default the comparison's own, or one that all reach.
         data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
 
     Returns:
@@ -406,6 +406,7 @@ def write_report(
     found = experiments.runs_in(given)
     loaded = [runs.load(_short(path)) for path in found]
     entries = report.entries_of([report.Shown.of(run) for run in loaded])
+    target = experiments.shared_target(found) if target is None else target
     sweeps = all(map(experiments.is_of_sweep, found))
     if sweeps:
         ordered = report.by_validation({label: [one.run for one in group] for label, group in entries.items()})

@@ -13,7 +13,7 @@ from adabest.experiments.compare import (
 )
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
-from adabest.experiments.found import is_of_sweep, runs_in
+from adabest.experiments.found import is_of_sweep, runs_in, shared_target
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
@@ -45,5 +45,6 @@ __all__ = [
     "recall",
     "remember",
     "runs_in",
+    "shared_target",
     "write_vary",
 ]

@@ -20,6 +20,12 @@ def runs_in(folders: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for folder in folders for path in _runs_in(folder)))
 
 
+def shared_target(runs: Iterable[Path]) -> float | None:
+    """The accuracy that the comparisons of all runs ask for; None if they ask for none, or not for the same."""
+    targets = {(recall(parent) or {}).get("target") for parent in {run.parent for run in runs}}
+    return targets.pop() if len(targets) == 1 else None
+
+
 def is_of_sweep(run: Path) -> bool:
     """Whether a run is one of a sweep."""
     return "vary" in (recall(run.parent) or {})

@@ -22,12 +22,12 @@ class Family:
     Attributes:
         name: What the reader chooses.
         scale: Percentages, plain numbers, or numbers of things.
-        metrics: What each metric is called.
+        metrics: What each metric is called, in a word and in full.
     """
 
     name: str
     scale: Literal["percent", "number", "count"]
-    metrics: Mapping[str, str]
+    metrics: Mapping[str, tuple[str, str]]
 
 
 _FAMILIES = (
@@ -35,33 +35,44 @@ _FAMILIES = (
         "Accuracy",
         "percent",
         {
-            "scored_accuracy": "Scored model, test set",
-            "aggregate_accuracy": "Aggregate model, test set",
-            "cloud_accuracy": "Cloud model, test set",
-            "averaged_accuracy": "Averaged model, test set",
-            "validation_accuracy": "Scored model, validation clients",
-            "train_accuracy": "Local steps, training batches",
+            "scored_accuracy": ("Scored", "Accuracy of the scored model on the test set"),
+            "aggregate_accuracy": ("Aggregate", "Accuracy of the aggregate model θ̄ on the test set"),
+            "cloud_accuracy": ("Cloud", "Accuracy of the cloud model θ on the test set"),
+            "averaged_accuracy": ("Averaged", "Accuracy of the averaged model on the test set"),
+            "validation_accuracy": ("Validation", "Accuracy of the scored model on validation clients, mean"),
+            "train_accuracy": ("Training", "Accuracy on the batches of local steps"),
         },
     ),
     Family(
         "Loss",
         "number",
         {
-            "scored_loss": "Scored model, test set",
-            "aggregate_loss": "Aggregate model, test set",
-            "cloud_loss": "Cloud model, test set",
-            "averaged_loss": "Averaged model, test set",
-            "train_loss": "Local steps, training batches",
+            "scored_loss": ("Scored", "Loss of the scored model on the test set"),
+            "aggregate_loss": ("Aggregate", "Loss of the aggregate model θ̄ on the test set"),
+            "cloud_loss": ("Cloud", "Loss of the cloud model θ on the test set"),
+            "averaged_loss": ("Averaged", "Loss of the averaged model on the test set"),
+            "train_loss": ("Training", "Loss on the batches of local steps"),
         },
     ),
-    Family("‖θ‖", "number", {"cloud_norm": "Norm of the cloud model"}),
+    Family("‖θ‖", "number", {"cloud_norm": ("Cloud", "Norm of the cloud model, ‖θ‖")}),
     Family(
         "‖h‖",
         "number",
-        {"h_norm": "Norm of the server’s estimate", "client_h_norm": "Norm of the clients’ estimates, ‖h_i‖, mean"},
+        {
+            "h_norm": ("Server", "Norm of the server’s estimate, ‖h‖"),
+            "client_h_norm": ("Clients", "Norm of the clients’ estimates, ‖hᵢ‖, mean"),
+        },
     ),
-    Family("Clients", "count", {"cohort": "Clients that took part", "present": "Clients that were present"}),
+    Family(
+        "Participation",
+        "count",
+        {
+            "cohort": ("Cohort", "Clients that took part in the round"),
+            "present": ("Present", "Training clients that were present in the round"),
+        },
+    ),
 )
+_OTHERS = {"h_cosine": ("Cosine", "Cosine of the angle between h and the round’s mean pseudo-gradient")}
 _ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps", "validation_spread", "validation_worst_tenth"}
 
 
@@ -82,7 +93,12 @@ def curves(entries: Mapping[str, Sequence[Shown]]) -> dict[str, Any]:
     }
     return {
         "families": [
-            {"name": family.name, "scale": family.scale, "metrics": list(family.metrics.items())} for family in families
+            {
+                "name": family.name,
+                "scale": family.scale,
+                "metrics": [[name, *words] for name, words in family.metrics.items()],
+            }
+            for family in families
         ],
         "lines": drawn,
         "grids": [list(grid) for grid in grids],
@@ -141,8 +157,7 @@ def _others(entries: Mapping[str, Sequence[Shown]]) -> Family:
     """What else algorithms measure."""
     known = _ELSEWHERE.union(*(family.metrics for family in _FAMILIES))
     names = dict.fromkeys(name for group in entries.values() for one in group for name in one.run.final)
-    words = {"h_cosine": "Cosine of h and the mean pseudo-gradient"}
-    return Family("More", "number", {name: words.get(name, name) for name in names if name not in known})
+    return Family("More", "number", {name: _OTHERS.get(name, (name, name)) for name in names if name not in known})
 
 
 def _short(value: float) -> float | None:

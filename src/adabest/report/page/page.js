@@ -5,7 +5,7 @@
   const find = (id) => document.getElementById(id);
   const MANY = 12; // entries; of more, only some are drawn to begin with
   const FIRST = 8;
-  const MARGIN = { top: 12, right: 14, bottom: 40, left: 56 };
+  const MARGIN = { top: 12, right: 24, bottom: 40 };
 
   const state = {
     family: 0,
@@ -42,17 +42,21 @@
     return made;
   }
 
-  function plain(value) {
+  function plain(value, digits = 4) {
     const size = Math.abs(value);
-    if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2).replace("e+", "e");
-    return String(Number(value.toPrecision(4)));
+    const short = Number(value.toPrecision(digits));
+    return size !== 0 && (size >= 1e6 || size < 1e-3) ? short.toExponential().replace("e+", "e") : String(short);
   }
 
   const family = () => data.families[state.family];
   const metric = () => family().metrics[state.metric];
 
-  function format(value, digits = 1) {
-    return family().scale === "percent" ? `${(100 * value).toFixed(digits)} %` : plain(value);
+  /** A value, with its standard deviation if it has one, as it is read. */
+  function reading({ value, spread }) {
+    if (family().scale === "percent") {
+      return `${(100 * value).toFixed(1)}${spread ? ` ± ${(100 * spread).toFixed(1)}` : ""} %`;
+    }
+    return plain(value) + (spread ? ` ± ${plain(spread, 2)}` : "");
   }
 
   // --- What is drawn -------------------------------------------------------------------------------------------------
@@ -109,7 +113,7 @@
   function decades([low, high], wanted) {
     const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
     const every = Math.max(1, Math.ceil((last - first) / wanted));
-    const parts = last - first <= 2 ? [1, 2, 5] : [1];
+    const parts = high / low < 200 ? [1, 2, 5] : [1];
     const ticks = [];
     for (let power = first; power <= last; power += every) for (const part of parts) ticks.push(part * 10 ** power);
     return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
@@ -125,9 +129,10 @@
     const width = Math.max(280, plot.clientWidth);
     const height = Math.round(Math.min(440, Math.max(250, width * 0.56)));
     const drawn = lines();
-    const [, words] = metric();
+    const words = metric()[2];
+    find("what").textContent = words;
     const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, tabindex: 0, role: "img" });
-    root.setAttribute("aria-label", `${family().name}: ${words}, over rounds. Arrow keys move along the rounds.`);
+    root.setAttribute("aria-label", `${words}, over rounds. Arrow keys move along the rounds.`);
     plot.prepend(root);
     picture = { root, width, height, drawn, rounds: [] };
     const limits = range(drawn);
@@ -140,7 +145,9 @@
     picture.rounds = [...new Set(drawn.flatMap((line) => line.rounds))].sort((a, b) => a - b);
     const first = picture.rounds.length > 1 ? picture.rounds[0] : picture.rounds[0] - 1;
     const last = picture.rounds.length > 1 ? picture.rounds.at(-1) : picture.rounds[0] + 1;
-    const [left, right] = [MARGIN.left, width - MARGIN.right];
+    const rows = isLog() ? decades(limits, 6) : steps(limits, height / 60);
+    const labels = rows.map((tick) => (family().scale === "percent" ? `${plain(100 * tick)} %` : plain(tick)));
+    const [left, right] = [16 + 8 * Math.max(3, ...labels.map((label) => label.length)), width - MARGIN.right];
     const [top, bottom] = [MARGIN.top, height - MARGIN.bottom];
     const through = isLog() ? Math.log10 : (value) => value;
     const [low, high] = limits.map(through);
@@ -150,12 +157,10 @@
 
     const clip = svg("clipPath", { id: "inside" }, svg("defs", {}, root));
     svg("rect", { x: left, y: top - 2, width: right - left + 2, height: bottom - top + 4 }, clip);
-    const rows = isLog() ? decades(limits, 6) : steps(limits, height / 60);
-    for (const tick of rows) {
+    rows.forEach((tick, number) => {
       svg("line", { class: "rule", x1: left, x2: right, y1: y(tick), y2: y(tick) }, root);
-      const text = svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, root);
-      text.textContent = family().scale === "percent" ? `${plain(100 * tick)} %` : plain(tick);
-    }
+      svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, root).textContent = labels[number];
+    });
     for (const tick of steps([first, last], Math.max(2, width / 110)).filter(Number.isInteger)) {
       svg("line", { class: "base", x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 4 }, root);
       svg("text", { x: x(tick), y: bottom + 18, "text-anchor": "middle" }, root).textContent = tick;
@@ -260,9 +265,6 @@
       .sort((a, b) => b.value - a.value);
   }
 
-  const reading = ({ value, spread }) =>
-    spread ? `${format(value).replace(" %", "")} ± ${format(spread)}` : format(value);
-
   function point() {
     if (!picture?.cursor) return;
     picture.cursor.replaceChildren();
@@ -281,7 +283,7 @@
     for (const one of found.slice(0, MANY)) {
       const row = element("div", {}, swatch(one.entry));
       row.append(element("span", { className: "name", textContent: data.entries[one.entry].label }));
-      if (one.round !== state.round) row.append(element("small", { textContent: `in ${one.round}` }));
+      if (one.round !== state.round) row.append(element("small", { textContent: `@ ${one.round}` }));
       row.append(element("span", { className: "value", textContent: reading(one) }));
       tip.append(row);
     }
@@ -342,7 +344,7 @@
   function choose(changes) {
     Object.assign(state, changes);
     choices(find("families"), data.families.map((one) => one.name), state.family, (family) => choose({ family, metric: 0 }));
-    choices(find("metrics"), family().metrics.map(([, words]) => words), state.metric, (metric) => choose({ metric }));
+    choices(find("metrics"), family().metrics.map(([, word]) => word), state.metric, (metric) => choose({ metric }));
     find("log").hidden = family().scale !== "number";
     find("whole").hidden = family().scale !== "percent";
     pressed(find("log"), state.log);
@@ -353,7 +355,9 @@
 
   const buttons = data.entries.map((entry, number) => {
     const button = element("button", { type: "button" }, swatch(number));
-    button.append(element("span", { className: "label", textContent: entry.label }), element("span", { className: "value" }));
+    const label = element("span", { className: "label" });
+    entry.label.split(/(?<=,)/).forEach((part) => label.append(part, element("wbr")));
+    button.append(label, element("span", { className: "value" }));
     if (entry.endings) button.append(element("span", { className: "ending", textContent: entry.endings }));
     button.addEventListener("click", () => {
       state.shown[number] = !state.shown[number];

@@ -22,6 +22,7 @@ _ON_DARK = ("#f4f4f4", "#9a9a9a", "#56b4e9", "#e69f00", "#f0743e", "#1fbf92", "#
 _DASHES = ("7 4", "2 3", "9 3 2 3", "10 3 2 3 2 3", "none")
 _WORDS: dict[Ending, str] = {"diverged": "diverged", "early": "ended early", "unfinished": "unfinished"}
 _SYMBOLS: dict[Ending, str] = {"diverged": "×", "early": "●", "unfinished": "○"}
+_STATISTICS = {"samples_per_client": "samples per client: least, mean, most"}
 
 
 def page_text(
@@ -178,8 +179,7 @@ def _map_name(one: HeatMap, maps: Sequence[HeatMap]) -> str:
 
 
 def _map(number: int, one: HeatMap) -> str:
-    who = f"{_escaped(', '.join(one.labels))}"
-    facts = _facts({name: value for name, value in one.statistics.items() if name != "fingerprint"})
+    facts = _facts({_STATISTICS.get(name, name): value for name, value in one.statistics.items()})
     picture = f'<p class="absent">The heat map of this partition can’t be shown: {_escaped(one.why)}.</p>'
     if one.counts is not None:
         classes = len(one.counts)
@@ -195,7 +195,8 @@ def _map(number: int, one: HeatMap) -> str:
             f'</span><span class="role"><i></i> validation client</span></p><p class="readout" aria-live="polite"></p>'
         )
     hidden = " hidden" if number else ""
-    return f'<figure class="partition"{hidden}>{picture}<figcaption>Of {who}.</figcaption>{facts}</figure>'
+    who = _escaped(f"Runs on it: {', '.join(one.labels)}")
+    return f'<figure class="partition"{hidden}>{picture}<figcaption>{who}</figcaption>{facts}</figure>'
 
 
 def _settings(entries: Mapping[str, Sequence[Shown]]) -> str:
