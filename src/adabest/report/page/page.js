@@ -328,17 +328,12 @@
   const pressed = (button, is) => button.setAttribute("aria-pressed", String(is));
 
   function choices(place, words, chosen, choose) {
-    place.replaceChildren(
-      ...words.map((word, number) => {
-        const button = element("button", { type: "button", textContent: word });
-        pressed(button, number === chosen);
-        button.addEventListener("click", () => {
-          choose(number);
-          place.children[number].focus();
-        });
-        return button;
-      }),
-    );
+    if (place.dataset.words !== words.join("|")) {
+      place.dataset.words = words.join("|");
+      place.replaceChildren(...words.map((word) => element("button", { type: "button", textContent: word })));
+      [...place.children].forEach((button, number) => button.addEventListener("click", () => choose(number)));
+    }
+    [...place.children].forEach((button, number) => pressed(button, number === chosen));
   }
 
   function choose(changes) {
