@@ -26,6 +26,7 @@ from adabest.data.augmentation import flip_crop
 from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules, batched
 from adabest.engine.bench import Bench, setting
 from adabest.engine.cpu.loop import Loop
+from adabest.engine.exchange import stacked_states
 from adabest.engine.program import Program
 from adabest.engine.task import no_heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
@@ -430,7 +431,7 @@ def test_other_errors_of_torch_are_none_of_memory(monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    stacked, given = batched._stacked, list[int]()
+    stacked, given = stacked_states, list[int]()
 
     def scarce(states: Any) -> Any:
         given.append(len(states))
@@ -438,7 +439,7 @@ def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.Monk
             raise torch.OutOfMemoryError
         return stacked(states)
 
-    monkeypatch.setattr(batched, "_stacked", scarce)
+    monkeypatch.setattr(batched, "stacked_states", scarce)
     simulate(AdaBest(), MLP, StackedEngine).step(cohort=np.arange(4))
     assert given == [4, 2, 2]
 

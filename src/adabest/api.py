@@ -1,5 +1,6 @@
 """The package from Python: run, resume, compare, sweep, load, datasets, costs, illustrate, write_report."""
 
+import functools
 import hashlib
 import json
 import re
@@ -20,7 +21,7 @@ from adabest.models import Factory
 from adabest.registry import split_specification
 from adabest.report import Table
 from adabest.runs import Config, Run
-from adabest.runs.config import SURROUNDINGS
+from adabest.runs.config import SURROUNDINGS, refuse_unknown
 from adabest.runs.folder import RunFolder, write_text
 from adabest.runs.interruption import resume_command
 
@@ -334,6 +335,103 @@ def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
     except OSError as error:
         raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
     return [folder / name for name in texts]
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """An experiment of the paper, made anew.
+
+    Attributes:
+        folder: Where it lies.
+        results: What came of each run.
+        tables: In numbers, beside the paper's where it has any, by name.
+        notes: What must be known to read them.
+        files: Results, tables and figures on disk.
+    """
+
+    folder: Path
+    results: experiments.Results
+    tables: dict[str, Table]
+    notes: list[str]
+    files: list[Path]
+
+
+def reproduce(
+    name: str,
+    *,
+    cells: Sequence[str] = (),
+    entries: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    choices: str | Path | None = None,
+    results: Sequence[str | Path] = (),
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    show: bool = True,
+    **execution: Any,
+) -> Reproduced:
+    """Makes an experiment of the paper anew, then writes its table or figure.
+
+    What is finished in the folder already is kept, and what was begun is resumed.
+
+    Args:
+        name: The experiment, as in table1 or fig-stability.
+        cells: Those of its cells that are to be made, as in cifar100/10/iid or cifar10/*/iid. By default all, or those
+            that its specification says.
+        entries: What is to be compared in them, as in feddyn adabest. By default all that it compares.
+        seeds: Seeds to make each run with. By default those of its specification.
+        rounds: Rounds of each run, in place of the experiment's own, to try it out.
+        choices: File of hyper-parameters that `adabest tune` chose; they aren't tuned again. By default what was chosen
+            in the folder before, if anything was.
+        results: Files of results that were brought from elsewhere; then nothing is run.
+        lanes: How many runs are trained together at most, as lanes of one program. By default all that share their
+            shapes.
+        out: Folder to write to. By default ``runs/`` and the experiment's name.
+        show: Whether to show progress.
+        **execution: Settings that say how runs are executed: ``device``, ``precision``, ``data_dir`` and others.
+
+    Raises:
+        InputError: If something can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; the same call continues.
+    """
+    specification = experiments.read_specification(name)
+    folder = Path(out) if out else _ROOT / specification.shares
+    if results:
+        found = [experiments.Results.read(Path(path)) for path in results]
+        return _render(folder, functools.reduce(experiments.Results.merged, found))
+    refuse_unknown(execution, experiments.EXECUTION)
+    if seeds:
+        experiments.check_seeds(seeds)
+    kept = folder / experiments.CHOICES
+    files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
+    request = experiments.Request(
+        specification,
+        specification.chosen_cells(cells),
+        specification.chosen_entries(entries),
+        seeds or specification.seeds,
+        rounds,
+        execution,
+        [choice for file in files for choice in experiments.read_choices(file)],
+        lanes,
+    )
+    lock = RunFolder(folder)
+    lock.acquire()
+    try:
+        making = experiments.Reproduction(request, folder, show=show)
+        making.check()
+        made = making.make(lambda so_far: so_far.write(folder / f"{name}.json"))
+    except Interrupted:
+        raise Interrupted("interrupted; the same command continues where it was") from None
+    finally:
+        lock.release()
+    return _render(folder, made)
+
+
+def _render(folder: Path, results: experiments.Results) -> Reproduced:
+    place = folder / f"{results.experiment}.json"
+    _write(folder, {})
+    results.write(place)
+    return Reproduced(folder, results, {}, [], [place])
 
 
 @dataclass(frozen=True)

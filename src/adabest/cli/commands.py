@@ -31,6 +31,11 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
             parser.sweep_fields(given if chosen == "sweep" else []),
         ),
+        "reproduce": parser.command(
+            _reproduce,
+            "Make an experiment of the paper anew, and its table or figure. What is there is resumed.",
+            parser.reproduce_fields(),
+        ),
         "resume": parser.command(
             _resume, "Continue a run, a comparison or a sweep from its last checkpoint.", parser.resume_fields()
         ),
@@ -97,6 +102,17 @@ def _tell_comparison(comparison: api.Comparison) -> int:
     _console().print(comparison.table.rich())
     _tell_files(comparison.files)
     return DIVERGED if any(run.status == "diverged" for run in comparison.runs.values()) else DONE
+
+
+def _reproduce(arguments: Any) -> int:
+    reproduced = api.reproduce(**parser.given(arguments))
+    console = _console()
+    for table in reproduced.tables.values():
+        console.print(table.rich())
+    for note in reproduced.notes:
+        console.print(note)
+    _tell_files(reproduced.files)
+    return DIVERGED if any(run.status == "diverged" for run in reproduced.results.runs) else DONE
 
 
 def _resume(arguments: Any) -> int:

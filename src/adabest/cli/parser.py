@@ -16,7 +16,14 @@ import tyro
 from adabest import api
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
-from adabest.experiments import DEFAULT_ALGORITHMS, check_algorithms, read_vary, write_vary
+from adabest.experiments import (
+    DEFAULT_ALGORITHMS,
+    EXECUTION,
+    check_algorithms,
+    read_vary,
+    specification_names,
+    write_vary,
+)
 from adabest.registry import Option, check_options, options_of, split_specification
 from adabest.runs import MODELS
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge, read_toml, refuse_unknown
@@ -153,6 +160,29 @@ def illustrate_fields() -> list[Field]:
     # What the command line has are names.
     options |= {name: Option(kind, options[name].default) for name, kind in _NAMES.items()}
     return fields(options, _help_texts(api.illustrate), {})
+
+
+def reproduce_fields() -> list[Field]:
+    """Which experiment, how much of it, and how it is executed."""
+    names = ", ".join(specification_names())
+    hint = tyro.conf.arg(help=f"The experiment: {names}.", metavar="NAME")
+    options = {
+        "cells": Option(tuple[str, ...], ()),
+        "entries": Option(tuple[str, ...], ()),
+        "seeds": Option(tuple[int, ...], ()),
+        "rounds": Option(int | None, None),
+        "choices": Option(str | None, None),
+        "results": Option(tuple[str, ...], ()),
+        "lanes": Option(int | None, None),
+        "out": Option(str | None, None),
+    }
+    # What the specification says counts, unless something else is asked for.
+    execution = {name: Option(CONFIG_OPTIONS[name].type | None, None) for name in EXECUTION}
+    help_texts = _help_texts(Config) | _help_texts(api.reproduce)
+    return [
+        ("name", Annotated[str, tyro.conf.Positional, hint], dataclasses.MISSING),
+        *fields({**options, **execution}, help_texts, {}),
+    ]
 
 
 def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:

@@ -12,7 +12,7 @@ from adabest.algorithms.base import ClientContext, Correction, Work
 from adabest.engine.bench import Bench, Group, Precision, Trained, Unbatchable
 from adabest.engine.classification import ClassificationTask
 from adabest.engine.cpu.loop import Loop
-from adabest.engine.exchange import Answer, Exchange, Outcome
+from adabest.engine.exchange import Answer, Exchange, Outcome, stacked_context, stacked_states
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.tables import Member
 from adabest.engine.task import Heartbeat, Task
@@ -122,8 +122,8 @@ class _Piece(NamedTuple):
     @classmethod
     def of(cls, request: Exchange, clients: list[int]) -> "_Piece":
         """Stacks the clients' states and has them start."""
-        states = _stacked([request.clients[client] for client in clients])
-        context = _context(request, clients)
+        states = stacked_states([request.clients[client] for client in clients])
+        context = stacked_context(request, clients)
         return cls(request, clients, states, context, request.algorithm.client_start(states, request.message, context))
 
     def group(self) -> Group:
@@ -166,23 +166,6 @@ def _ran_out_of_memory(error: RuntimeError) -> bool:
 def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Kernels are launched, and steps captured, on the current GPU, which may be another than the one asked for."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _context(request: Exchange, clients: Sequence[int]) -> ClientContext:
-    """What clients know in a round, all at once: counts are ``[clients, 1]``."""
-    server, like = request.context, request.message.cloud
-    return ClientContext(
-        round=server.round,
-        phase=server.phase,
-        eta=server.eta,
-        base_eta=server.base_eta,
-        steps=like.new_tensor([[request.task.steps(client)] for client in clients]),
-        samples=like.new_tensor([[request.task.samples(client)] for client in clients]),
-    )
-
-
-def _stacked(states: Sequence[Any]) -> Any:
-    return type(states[0])(*map(torch.stack, zip(*states, strict=True)))
 
 
 def _row(stacked: Any, place: int) -> Any:

@@ -60,6 +60,8 @@ class Outcome(NamedTuple):
     accuracy: float | None
 
 
+_AT_A_TIME = 32  # clients
+
 Answer = list[Outcome] | Diverged
 
 
@@ -90,8 +92,28 @@ def client_context(task: Task, client: int, message: Any, server: ServerContext)
     )
 
 
+def stacked_context(request: Exchange, clients: Sequence[int]) -> ClientContext:
+    """What clients know in a round, all at once: counts are ``[clients, 1]``."""
+    server, like = request.context, request.message.cloud
+    return ClientContext(
+        round=server.round,
+        phase=server.phase,
+        eta=server.eta,
+        base_eta=server.base_eta,
+        steps=like.new_tensor([[request.task.steps(client)] for client in clients]),
+        samples=like.new_tensor([[request.task.samples(client)] for client in clients]),
+    )
+
+
+def stacked_states(states: Sequence[Any]) -> Any:
+    """Clients' states as one, with a first dimension for the clients."""
+    return type(states[0])(*map(torch.stack, zip(*states, strict=True)))
+
+
 def estimate_norms(request: Exchange) -> list[float]:
     """‖h_i‖ of clients at the scale in which it would act under a message; empty if the algorithm has no h_i."""
+    if request.message.cloud.is_cuda:
+        return norms_side_by_side(request)
     norms = []
     for client, state in request.clients.items():
         context = client_context(request.task, client, request.message, request.context)
@@ -99,3 +121,16 @@ def estimate_norms(request: Exchange) -> list[float]:
         if estimate is not None:
             norms.append(float(torch.linalg.vector_norm(estimate, dtype=torch.float64)))
     return norms
+
+
+def norms_side_by_side(request: Exchange) -> list[float]:
+    """The same for many clients at a time, since on a GPU each operation has its price."""
+    everyone, norms = list(request.clients), list[Tensor]()
+    for first in range(0, len(everyone), _AT_A_TIME):
+        clients = everyone[first : first + _AT_A_TIME]
+        states = stacked_states([request.clients[client] for client in clients])
+        estimate = request.algorithm.client_estimate(states, request.message, stacked_context(request, clients))
+        if estimate is None:
+            return []
+        norms.append(torch.linalg.vector_norm(estimate, dim=1, dtype=torch.float64))
+    return torch.cat(norms).tolist() if norms else []

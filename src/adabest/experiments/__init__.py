@@ -5,6 +5,7 @@ from adabest.experiments.compare import (
     Comparison,
     Plan,
     check_algorithms,
+    check_seeds,
     compare,
     make_room,
     plan,
@@ -15,11 +16,16 @@ from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.found import is_of_sweep, runs_in, shared_target
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
+from adabest.experiments.reproduce import CHOICES, EXECUTION, Reproduction, Request
+from adabest.experiments.results import Result, Results, Tuning, read_choices, write_choices
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
+from adabest.experiments.specification import Specification, read_specification, specification_names
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 
 __all__ = [
+    "CHOICES",
     "DEFAULT_ALGORITHMS",
+    "EXECUTION",
     "STEERING_ALGORITHMS",
     "AlgorithmCosts",
     "Comparison",
@@ -30,8 +36,15 @@ __all__ = [
     "Number",
     "Plan",
     "Precision",
+    "Reproduction",
+    "Request",
+    "Result",
+    "Results",
     "Sizes",
+    "Specification",
+    "Tuning",
     "check_algorithms",
+    "check_seeds",
     "compare",
     "count_costs",
     "find_sizes",
@@ -41,10 +54,14 @@ __all__ = [
     "plan",
     "plan_sweep",
     "plane",
+    "read_choices",
+    "read_specification",
     "read_vary",
     "recall",
     "remember",
     "runs_in",
     "shared_target",
+    "specification_names",
+    "write_choices",
     "write_vary",
 ]

@@ -92,10 +92,8 @@ def with_seeds(points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | N
     Raises:
         InputError: If the settings or seeds can't be used.
     """
-    if seeds is not None and not (
-        isinstance(seeds, list | tuple) and all(type(seed) is int for seed in seeds) and len(set(seeds)) == len(seeds)
-    ):
-        raise InputError(f"seeds should be whole numbers, each once, as in [0, 1, 2], not {seeds!r}")
+    if seeds is not None:
+        check_seeds(seeds)
     runs: dict[str, tuple[Config, Components]] = {}
     entries: dict[str, list[str]] = {}
     loaded = None  # one data set for all runs, read once
@@ -108,6 +106,18 @@ def with_seeds(points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | N
             loaded = runs[name][1].dataset
         entries[label] = list(keyed)
     return Plan(runs, entries)
+
+
+def check_seeds(seeds: Any) -> None:
+    """Refuses what isn't a list of seeds.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if not (
+        isinstance(seeds, list | tuple) and all(type(seed) is int for seed in seeds) and len(set(seeds)) == len(seeds)
+    ):
+        raise InputError(f"seeds should be whole numbers, each once, as in [0, 1, 2], not {seeds!r}")
 
 
 def check_algorithms(algorithms: Any) -> None:

@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +179,10 @@ def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+# Lanes that differ in their algorithm alone have the same clients, and some partitioners take seconds.
+_PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme], Partition] = weakref.WeakValueDictionary()
+
+
 def cut_partition(config: Config, components: Components) -> Partition:
     """The partition of a configuration's data set."""
     scheme = Scheme(
@@ -190,8 +195,14 @@ def cut_partition(config: Config, components: Components) -> Partition:
         seed=_known(config.partition_seed),
     )
     dataset = components.dataset
+    labels = dataset.y_train.numpy()
     owners = None if dataset.clients is None else dataset.clients.numpy()
-    return cut(dataset.y_train.numpy(), dataset.classes, scheme, owners)
+    digest = hashlib.sha256(labels.tobytes() + (b"" if owners is None else owners.tobytes())).digest()
+    key = (digest, dataset.classes, owners is None, scheme)
+    found = _PARTITIONS.get(key)
+    if found is None:
+        found = _PARTITIONS[key] = cut(labels, dataset.classes, scheme, owners)
+    return found
 
 
 def partition_statistics(partition: Partition) -> dict[str, Any]:

@@ -340,6 +340,7 @@
     Object.assign(state, changes);
     choices(find("families"), data.families.map((one) => one.name), state.family, (family) => choose({ family, metric: 0 }));
     choices(find("metrics"), family().metrics.map(([, word]) => word), state.metric, (metric) => choose({ metric }));
+    find("metrics").hidden = family().metrics.length < 2;
     find("log").hidden = family().scale !== "number";
     find("whole").hidden = family().scale !== "percent";
     pressed(find("log"), state.log);

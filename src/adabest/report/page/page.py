@@ -23,6 +23,8 @@ _DASHES = ("7 4", "2 3", "9 3 2 3", "10 3 2 3 2 3", "none")
 _WORDS: dict[Ending, str] = {"diverged": "diverged", "early": "ended early", "unfinished": "unfinished"}
 _SYMBOLS: dict[Ending, str] = {"diverged": "×", "early": "●", "unfinished": "○"}
 _STATISTICS = {"samples_per_client": "samples per client: least, mean, most"}
+_LONG = 40  # letters; what is longer has a line of its own
+_FINGERPRINT = 12  # of its digits are enough to tell it from others
 
 
 def page_text(
@@ -54,6 +56,7 @@ def page_text(
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
         title=_escaped(title),
+        heading=_escaped(title.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")),  # what isn't to be torn apart
         policy=_policy(script),
         colours=_colours(),
         style=_asset("page.css"),
@@ -179,7 +182,7 @@ def _map_name(one: HeatMap, maps: Sequence[HeatMap]) -> str:
 
 
 def _map(number: int, one: HeatMap) -> str:
-    facts = _facts({_STATISTICS.get(name, name): value for name, value in one.statistics.items()})
+    facts = _facts(_statistics(one.statistics))
     picture = f'<p class="absent">The heat map of this partition can’t be shown: {_escaped(one.why)}.</p>'
     if one.counts is not None:
         classes = len(one.counts)
@@ -197,6 +200,12 @@ def _map(number: int, one: HeatMap) -> str:
     hidden = " hidden" if number else ""
     who = _escaped(f"Runs on it: {', '.join(one.labels)}")
     return f'<figure class="partition"{hidden}>{picture}<figcaption>{who}</figcaption>{facts}</figure>'
+
+
+def _statistics(statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of a partition as they are read; its fingerprint comes last."""
+    named = {_STATISTICS.get(name, name): value for name, value in statistics.items() if name != "fingerprint"}
+    return {**named, "fingerprint": str(statistics["fingerprint"])[:_FINGERPRINT]}
 
 
 def _settings(entries: Mapping[str, Sequence[Shown]]) -> str:
@@ -239,11 +248,12 @@ def _environment(shown: Sequence[Shown]) -> str:
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    items = "".join(
-        f"<div><dt>{_escaped(name.replace('_', ' '))}</dt><dd>{_escaped(as_text(value))}</dd></div>"
-        for name, value in facts.items()
-    )
-    return f'<dl class="facts">{items}</dl>' if items else "<p>Nothing.</p>"
+    items = []
+    for name, value in facts.items():
+        text = as_text(value)
+        kind = ' class="long"' if len(text) > _LONG else ""
+        items.append(f"<div{kind}><dt>{_escaped(name.replace('_', ' '))}</dt><dd>{_escaped(text)}</dd></div>")
+    return f'<dl class="facts">{"".join(items)}</dl>' if items else "<p>Nothing.</p>"
 
 
 def _table(table: Table, *, marked: bool = False, code: Iterable[int] = ()) -> str:

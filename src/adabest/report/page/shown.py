@@ -122,7 +122,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.5g}"
     return ", ".join(map(as_text, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
