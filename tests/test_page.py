@@ -97,6 +97,7 @@ class TestRealRuns:
         text = section(page, "environment")
         assert f"torch\n{environment['torch']}" in text
         assert "command\n" in text
+        assert "working directory" not in text
         assert str(compared.folder / "fedavg,seed=0") in text
 
     def test_what_did_not_end_well_is_said(self, page: str) -> None:

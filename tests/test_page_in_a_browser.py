@@ -3,6 +3,7 @@
 Needs Chromium or Chrome, its driver and selenium; skipped where one of them is missing.
 """
 
+import csv
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ import adabest
 from adabest.runs import cut_partition, resolve
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here")
@@ -263,6 +265,21 @@ def test_the_cursor_tells_round_and_values(opened: Open, page: Path) -> None:
     find(browser, "#plot > svg")[0].send_keys(webdriver.Keys.ARROW_RIGHT)
     assert tip.text.split("\n")[0] == f"Round {number + 2}"
     assert f"Round {number + 2}: adabest" in find(browser, "#spoken")[0].get_attribute("textContent")
+
+
+def test_what_is_shown_is_saved(opened: Open, page: Path, tmp_path: Path) -> None:
+    browser = opened(page)
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    button(browser, "#legend", "adabest").click()
+    find(browser, "#save")[0].click()
+    saved = tmp_path / "scored_accuracy.csv"
+    WebDriverWait(browser, 30).until(lambda _: saved.is_file())
+    head, *rows = csv.reader(saved.read_text(encoding="utf-8").splitlines())
+    assert head == ["entry", "round", "scored_accuracy", "standard_deviation"]
+    assert {row[0] for row in rows} == {"fedavg", FOREIGN}
+    assert rows[0][:3] == ["fedavg", "2", "0.529"]
+    assert float(rows[0][3]) == pytest.approx(0.05 / 2**0.5, rel=1e-3)
+    assert len(rows) == 52
 
 
 def test_partitions_are_painted(opened: Open, page: Path) -> None:

@@ -399,6 +399,20 @@
     find("note").textContent = notes.join(" ");
   }
 
+  /** The lines that are shown, as a table for other programs. */
+  function save() {
+    const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+    const rows = [["entry", "round", metric()[0], "standard_deviation"]];
+    for (const line of lines()) {
+      const label = quoted(data.entries[line.entry].label);
+      line.rounds.forEach((round, at) => rows.push([label, round, line.mean[at], line.spread?.[at] ?? 0]));
+    }
+    const address = URL.createObjectURL(new Blob([rows.map((row) => `${row.join(",")}\n`).join("")], { type: "text/csv" }));
+    element("a", { href: address, download: `${metric()[0]}.csv` }).click();
+    URL.revokeObjectURL(address);
+  }
+
+  find("save").addEventListener("click", save);
   find("log").addEventListener("click", () => choose({ log: !state.log }));
   find("whole").addEventListener("click", () => choose({ whole: !state.whole }));
   find("every").addEventListener("click", () => choose({ shown: data.entries.map(() => true) }));

@@ -249,10 +249,10 @@ def _environment(shown: Sequence[Shown]) -> str:
 
 def _facts(facts: Mapping[str, Any]) -> str:
     items = []
-    for name, value in facts.items():
-        text = as_text(value)
-        kind = ' class="long"' if len(text) > _LONG else ""
-        items.append(f"<div{kind}><dt>{_escaped(name.replace('_', ' '))}</dt><dd>{_escaped(text)}</dd></div>")
+    texts = {name: as_text(value) for name, value in facts.items()}
+    for name in sorted(texts, key=lambda name: len(texts[name]) > _LONG):
+        kind = ' class="long"' if len(texts[name]) > _LONG else ""
+        items.append(f"<div{kind}><dt>{_escaped(name.replace('_', ' '))}</dt><dd>{_escaped(texts[name])}</dd></div>")
     return f'<dl class="facts">{"".join(items)}</dl>' if items else "<p>Nothing.</p>"
 
 

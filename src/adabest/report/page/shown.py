@@ -36,14 +36,16 @@ class Shown:
 
     @classmethod
     def of(cls, run: Run) -> "Shown":
-        """What is to be shown of a run."""
+        """What is to be shown of a run, which is not where files lay on somebody's disk."""
         settings = run.config.essence()
+        others = {name: value for name, value in run.config.flat().items() if name not in settings}
+        known = {name: value for name, value in run.environment.items() if value is not None}
         return cls(
             run=run,
             place=str(run.folder),
             settings=settings,
-            execution={name: value for name, value in run.config.flat().items() if name not in settings},
-            environment={name: value for name, value in run.environment.items() if value is not None},
+            execution={name: value for name, value in others.items() if name != "data_dir"},
+            environment={name: value for name, value in known.items() if name != "working_directory"},
             partition=run.identity.get("partition", {}),
             data_dir=run.config.data_dir,
         )
