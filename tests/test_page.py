@@ -258,7 +258,9 @@ class TestThinning:
         runs = [make_run(accuracies, algorithm="adabest", alpha=float(number + 1)) for number in range(100)]
         page = page_of(*runs)
         assert len(page.encode()) < 3_000_000
-        assert len(data_of(page)["lines"]["scored_loss"]) == 100
+        lines = data_of(page)["lines"]
+        assert len(lines["scored_loss"]) == 100
+        assert 100_000 < sum(len(line["mean"]) for drawn in lines.values() for line in drawn) <= 150_000
 
     def test_numbers_that_are_none(self) -> None:
         assert [curves._short(value) for value in (float("inf"), float("nan"), 0.1234567)] == [None, None, 0.12346]
@@ -348,6 +350,7 @@ class TestBadInput:
             run / "config.toml": "ends in .html",
             tmp_path / "folder.html": "is a folder",
             tmp_path / "file" / "page.html": "can't write to the folder",
+            run / "page.html": "holds a run",
         }.items():
             with pytest.raises(InputError, match=words):
                 adabest.write_report(run, html=place)

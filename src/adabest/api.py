@@ -520,6 +520,10 @@ def _check_page(page: Path) -> None:
         raise InputError(f"html = {str(page)!r}: the name of a page ends in .html")
     if page.is_dir():
         raise InputError(f"{page} is a folder; name a file in it")
+    if RunFolder(page.parent).holds_run():
+        raise InputError(
+            f"{page.parent} holds a run, which couldn't be replaced with a page in it; choose another folder"
+        )
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=page.parent):

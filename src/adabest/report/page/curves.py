@@ -10,7 +10,7 @@ from adabest.report.entries import Curve, mean_curve
 from adabest.report.page.shown import Shown
 
 _MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
-_FEWEST_POINTS = 60
+_FEWEST_POINTS = 40
 _ALL_POINTS = 150_000  # of all lines: two megabytes or three
 _DIGITS = 5
 

@@ -145,7 +145,7 @@
     picture.rounds = [...new Set(drawn.flatMap((line) => line.rounds))].sort((a, b) => a - b);
     const first = picture.rounds.length > 1 ? picture.rounds[0] : picture.rounds[0] - 1;
     const last = picture.rounds.length > 1 ? picture.rounds.at(-1) : picture.rounds[0] + 1;
-    const rows = isLog() ? decades(limits, 6) : steps(limits, height / 60);
+    const rows = isLog() ? decades(limits, 6) : steps(limits, height / 50);
     const labels = rows.map((tick) => (family().scale === "percent" ? `${plain(100 * tick)} %` : plain(tick)));
     const [left, right] = [16 + 8 * Math.max(3, ...labels.map((label) => label.length)), width - MARGIN.right];
     const [top, bottom] = [MARGIN.top, height - MARGIN.bottom];
