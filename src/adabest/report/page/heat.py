@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from adabest.data import Dataset, is_file_name, list_datasets
+from adabest.data import Dataset, data_folder, is_file_name
+from adabest.data.catalog import OFFICIAL
+from adabest.data.location import find
+from adabest.data.spec import Spec
 from adabest.errors import InputError
 from adabest.federation import Partition
 from adabest.registry import split_specification
@@ -104,8 +107,15 @@ def _refuse_absent(name: str, data_dir: str | None) -> None:
     title, options = split_specification(name)
     if title == "huggingface" and "name" in options:
         raise InputError("its data set is one of the hub, and nothing is downloaded for a page")
-    if any(listing.name == title and listing.here is False for listing in list_datasets(data_dir)):
-        raise InputError(f"the data set {title} isn’t on this disk; --data-dir says where it is")
+    if title in OFFICIAL and not _is_there(OFFICIAL[title], data_dir):
+        raise InputError(f"the data set {title} isn’t on this disk, or has moved; --data-dir says where it is")
+
+
+def _is_there(spec: Spec, data_dir: str | None) -> bool:
+    try:
+        return find(spec, data_folder(data_dir)) is not None
+    except InputError:  # there isn't even the folder
+        return False
 
 
 def _cells(partition: Partition) -> dict[str, Any]:
