@@ -1,5 +1,6 @@
-"""The package from Python: run, resume, compare, sweep, tune, reproduce, load, datasets, costs, illustrate."""
+"""The package from Python: everything that the command line does, under the same names."""
 
+from adabest.api.reporting import write_report
 from adabest.api.reproducing import COSTS, Reproduced, reproduce
 from adabest.api.resuming import is_comparison, resume, resume_comparison
 from adabest.api.several import Comparison, compare, sweep
@@ -26,4 +27,5 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "write_report",
 ]

@@ -13,7 +13,6 @@ from adabest.report import Table, paper, save_figure
 from adabest.runs.config import refuse_unknown
 from adabest.runs.folder import RunFolder
 
-
 COSTS = "costs"
 
 

@@ -49,6 +49,9 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
         ),
         "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
+        "report": parser.command(
+            _report, "Write a page of runs: curves, table, partitions, settings, environment.", parser.report_fields()
+        ),
         "datasets": parser.command(
             _datasets, "List the data sets that have a name, and which of them are there.", parser.datasets_fields()
         ),
@@ -163,6 +166,12 @@ def _show(arguments: Any) -> int:
     reason = {} if run.reason is None else {"reason": run.reason}
     result = {"status": run.status, "round": run.round, **reason, **run.final}
     console.print(report.facts_table(result, "result").rich())
+    return DONE
+
+
+def _report(arguments: Any) -> int:
+    settings = parser.given(arguments)
+    _tell_files([api.write_report(settings.pop("runs"), **settings)])
     return DONE
 
 

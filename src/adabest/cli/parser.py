@@ -232,6 +232,17 @@ def export_fields() -> list[Field]:
     return [*folder_field(), *fields(options, help_texts, {})]
 
 
+def report_fields() -> list[Field]:
+    """Which runs are shown, and where the page goes."""
+    options = options_of(api.write_report)
+    options["html"] = Option(str, options["html"].default)
+    help_texts = _help_texts(api.write_report)
+    del options["folders"]
+    hint = tyro.conf.arg(help=help_texts["folders"], metavar="RUNS", help_behavior_hint="")
+    runs = ("runs", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)
+    return [runs, *fields(options, help_texts, {})]
+
+
 def _config_field() -> Field:
     help_text = "A TOML file whose settings are the defaults of the options below; it comes first."
     hint = tyro.conf.arg(help=help_text, metavar="[CONFIG.TOML]", help_behavior_hint="")
