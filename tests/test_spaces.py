@@ -1,6 +1,8 @@
 """Spaces that Optuna searches: what they may be, which points come out of them, and that they come out again."""
 
+import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from tiny_runs import Killed, arguments, command, contents, ends_after, results,
 
 import adabest
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Point, read_space, write_space
+from adabest.experiments import Comparison, Plan, Point, compare, read_space, write_space
 from adabest.experiments.results import read_choices
 from adabest.experiments.space import Range, Space, Values, ends, proposals
 from adabest.experiments.tune import plan_search
@@ -201,10 +203,15 @@ class TestProposals:
         assert sum(0.25 < beta <= 0.5 for beta in late) > 10
         assert max(beta for beta in late if beta <= 0.5) > 0.45
 
-    def test_nobody_is_told_of_a_study(self, optuna: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        before = optuna.logging.get_verbosity()
-        played(self.space, 2, 2, seed=0)
-        assert capsys.readouterr() == ("", "")
+    def test_nobody_is_told_of_a_study(self, optuna: Any) -> None:
+        before, said = optuna.logging.get_verbosity(), io.StringIO()
+        handler = logging.StreamHandler(said)
+        logging.getLogger("optuna").addHandler(handler)
+        try:
+            played(self.space, 2, 2, seed=0)
+        finally:
+            logging.getLogger("optuna").removeHandler(handler)
+        assert said.getvalue() == ""
         assert optuna.logging.get_verbosity() == before
 
 
@@ -264,12 +271,24 @@ class TestSearching:
         more = tune(tmp_path / "all", trials=5)
         assert list(more.runs)[:3] == list(few.runs)
         assert contents(few.folder / next(iter(few.runs))) == before
+        before_all = {label: contents(more.folder / label) for label in more.runs}
         again = tune(tmp_path / "all", trials=5, overwrite=True)
         assert list(again.runs) == list(more.runs)
-        assert contents(few.folder / next(iter(few.runs))) != before
+        for label, before in before_all.items():
+            assert contents(again.folder / label) != before  # the timings are others
 
-    def test_a_point_that_is_proposed_again_isnt_run_again(self, tmp_path: Path) -> None:
+    def test_a_point_that_is_proposed_again_isnt_run_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[str] = []
+
+        def counted(planned: Plan, folder: Path, **how: Any) -> Comparison:
+            made.extend(planned.runs)
+            return compare(planned, folder, **how)
+
+        monkeypatch.setattr(sys.modules["adabest.experiments.tune"], "compare", counted)
         done = tune(tmp_path / "all", space=["epochs=1,2"], trials=7, lanes=3)
+        assert sorted(made) == sorted(done.runs)
         assert set(done.runs) == {"adabest,epochs=1", "adabest,epochs=2"}
         assert len(done.table.rows) == 2
 

@@ -11,7 +11,7 @@ from tiny_runs import arguments, command, contents, ends_after, log, results, ti
 import adabest
 from adabest.algorithms import AdaBest
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Point
+from adabest.experiments import Point, Request, read_specification
 from adabest.experiments.choice import choose
 from adabest.experiments.grids import TUNING_ROUNDS, paper_grid
 from adabest.experiments.results import read_choices
@@ -195,6 +195,11 @@ class TestTuning:
         assert [entry["validation_accuracy"] for entry in choice.grid] == accuracies
         assert [entry["status"] for entry in choice.grid] == [["finished"] * 2] * 2
         assert choice.provenance["torch"]
+        table1 = read_specification("table1")
+        request = Request(table1, table1.chosen_cells([]), ["fedavg", "adabest"], [0])
+        for cell in request.cells:
+            assert request.chosen([choice], cell, "adabest") == done.chosen
+            assert request.chosen([choice], cell, "fedavg") == {}
 
     def test_some_diverge(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         given = [*arguments(**tiny(algorithm="tiny_runs:Bomb"), out=tmp_path / "all"), "--vary", "fuse=2,9,8"]
