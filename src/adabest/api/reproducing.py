@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adabest import experiments
+from adabest import experiments, report
 from adabest.api.shared import ROOT, write_texts
 from adabest.errors import Interrupted
-from adabest.report import Table
+from adabest.report import Table, paper
 from adabest.runs.config import refuse_unknown
 from adabest.runs.folder import RunFolder
 
@@ -75,7 +75,7 @@ def reproduce(
     folder = Path(out) if out else ROOT / specification.shares
     if results:
         found = [experiments.Results.read(Path(path)) for path in results]
-        return _render(folder, functools.reduce(experiments.Results.merged, found))
+        return _render(name, folder, functools.reduce(experiments.Results.merged, found))
     refuse_unknown(execution, experiments.EXECUTION)
     if seeds:
         experiments.check_seeds(seeds)
@@ -101,11 +101,18 @@ def reproduce(
         raise Interrupted("interrupted; the same command continues where it was") from None
     finally:
         lock.release()
-    return _render(folder, made)
+    return _render(name, folder, made)
 
 
-def _render(folder: Path, results: experiments.Results) -> Reproduced:
+def _render(name: str, folder: Path, results: experiments.Results) -> Reproduced:
+    rendered = paper.render(name, results)
     place = folder / f"{results.experiment}.json"
-    write_texts(folder, {})
+    csvs = {f"{name}-{part}.csv": table.csv() for part, table in rendered.tables.items()}
+    texts = write_texts(folder, {f"{name}.md": rendered.markdown(), **csvs})
     results.write(place)
-    return Reproduced(folder, results, {}, [], [place])
+    figures = [
+        path
+        for part, figure in rendered.figures.items()
+        for path in report.save_figure(figure, folder / paper.figure_name(name, part))
+    ]
+    return Reproduced(folder, results, rendered.tables, rendered.notes, [place, *texts, *figures])

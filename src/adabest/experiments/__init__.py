@@ -13,10 +13,12 @@ from adabest.experiments.compare import (
     recall,
     remember,
 )
+from adabest.experiments.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.grids import TUNING_ROUNDS
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
+from adabest.experiments.measured_costs import measure_costs
 from adabest.experiments.reproduce import CHOICES, EXECUTION, Reproduction, Request
 from adabest.experiments.results import Result, Results, Tuning, read_choices, write_choices
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
@@ -33,9 +35,12 @@ __all__ = [
     "TUNING_ROUNDS",
     "AlgorithmCosts",
     "Comparison",
+    "Cost",
     "Costs",
     "Formula",
     "Leg",
+    "MeasuredAlgorithm",
+    "MeasuredCosts",
     "Move",
     "Number",
     "Plan",
@@ -57,6 +62,7 @@ __all__ = [
     "find_sizes",
     "illustrate",
     "make_room",
+    "measure_costs",
     "plan",
     "plan_search",
     "plan_sweep",
