@@ -30,6 +30,7 @@ COMMANDS = (
     "list",
     "show",
     "export",
+    "report",
     "datasets",
     "partition",
     "costs",

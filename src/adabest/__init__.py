@@ -19,6 +19,7 @@ from adabest.api import (
     run,
     sweep,
     tune,
+    write_report,
 )
 from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import AdabestError, InputError, Interrupted
@@ -58,4 +59,5 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "write_report",
 ]

@@ -1,6 +1,7 @@
-"""The package from Python: run, resume, compare, sweep, tune, reproduce, load, datasets, costs, illustrate."""
+"""The package from Python: everything that the command line does, under the same names."""
 
-from adabest.api.reproducing import Reproduced, reproduce
+from adabest.api.reporting import write_report
+from adabest.api.reproducing import COSTS, Reproduced, reproduce
 from adabest.api.resuming import is_comparison, resume, resume_comparison
 from adabest.api.several import Comparison, compare, sweep
 from adabest.api.single import load, run
@@ -8,6 +9,7 @@ from adabest.api.tuning import Tuning, tune
 from adabest.api.views import Costs, Illustration, costs, datasets, illustrate
 
 __all__ = [
+    "COSTS",
     "Comparison",
     "Costs",
     "Illustration",
@@ -25,4 +27,5 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "write_report",
 ]

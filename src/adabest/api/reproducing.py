@@ -1,17 +1,19 @@
 """The experiments of the paper, made anew."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adabest import experiments, report
 from adabest.api.shared import ROOT, write_texts
-from adabest.errors import Interrupted
-from adabest.report import Table, paper
+from adabest.errors import InputError, Interrupted
+from adabest.report import Table, paper, save_figure
 from adabest.runs.config import refuse_unknown
 from adabest.runs.folder import RunFolder
+
+COSTS = "costs"
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,14 @@ class Reproduced:
 
     Attributes:
         folder: Where it lies.
-        results: What came of each run.
+        results: What came of each run, or what was measured of costs.
         tables: In numbers, beside the paper's where it has any, by name.
         notes: What must be known to read them.
         files: Results, tables and figures on disk.
     """
 
     folder: Path
-    results: experiments.Results
+    results: experiments.Results | experiments.MeasuredCosts
     tables: dict[str, Table]
     notes: list[str]
     files: list[Path]
@@ -52,12 +54,12 @@ def reproduce(
     What is finished in the folder already is kept, and what was begun is resumed.
 
     Args:
-        name: The experiment, as in table1 or fig-stability.
+        name: The experiment, as in table1 or fig-stability; costs for what a round sends, stores and computes.
         cells: Those of its cells that are to be made, as in cifar100/10/iid or cifar10/*/iid. By default all, or those
             that its specification says.
         entries: What is to be compared in them, as in feddyn adabest. By default all that it compares.
         seeds: Seeds to make each run with. By default those of its specification.
-        rounds: Rounds of each run, in place of the experiment's own, to try it out.
+        rounds: Rounds of each run, in place of the experiment's own, to try it out; of costs, the rounds measured.
         choices: File of hyper-parameters that `adabest tune` chose; they aren't tuned again. By default what was chosen
             in the folder before, if anything was.
         results: Files of results that were brought from elsewhere; then nothing is run.
@@ -71,6 +73,10 @@ def reproduce(
         InputError: If something can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; the same call continues.
     """
+    if name == COSTS:
+        if cells or seeds or choices or lanes:
+            raise InputError("costs are measured in one setting: leave out cells, seeds, choices and lanes")
+        return _reproduce_costs(Path(out) if out else ROOT / COSTS, entries, rounds, results, execution)
     specification = experiments.read_specification(name)
     folder = Path(out) if out else ROOT / specification.shares
     if results:
@@ -104,15 +110,38 @@ def reproduce(
     return _render(name, folder, made)
 
 
+def _reproduce_costs(
+    folder: Path,
+    algorithms: Sequence[str],
+    rounds: int | None,
+    results: Sequence[str | Path],
+    execution: Mapping[str, Any],
+) -> Reproduced:
+    """What a round costs, measured."""
+    if len(results) > 1:
+        raise InputError("costs come from one file: rounds that weren't measured side by side can't be compared")
+    if results:
+        measured = experiments.MeasuredCosts.read(Path(results[0]))
+    else:
+        repeats = {} if rounds is None else {"repeats": rounds}
+        measured = experiments.measure_costs(execution, algorithms=list(algorithms) or None, **repeats)
+    tables = report.measured_cost_tables(measured)
+    csvs = {f"{COSTS}-{part}.csv": table.csv() for part, table in tables.items()}
+    texts = write_texts(folder, {f"{COSTS}.md": report.measured_cost_text(measured), **csvs})
+    place = folder / f"{COSTS}.json"
+    measured.write(place)
+    return Reproduced(folder, measured, tables, report.measured_cost_notes(measured), [place, *texts])
+
+
 def _render(name: str, folder: Path, results: experiments.Results) -> Reproduced:
     rendered = paper.render(name, results)
-    place = folder / f"{results.experiment}.json"
     csvs = {f"{name}-{part}.csv": table.csv() for part, table in rendered.tables.items()}
     texts = write_texts(folder, {f"{name}.md": rendered.markdown(), **csvs})
+    place = folder / f"{results.experiment}.json"
     results.write(place)
     figures = [
         path
         for part, figure in rendered.figures.items()
-        for path in report.save_figure(figure, folder / paper.figure_name(name, part))
+        for path in save_figure(figure, folder / paper.figure_name(name, part))
     ]
     return Reproduced(folder, results, rendered.tables, rendered.notes, [place, *texts, *figures])

@@ -11,6 +11,7 @@ from adabest import api, report, runs
 from adabest.cli import parser
 from adabest.data import data_folder
 from adabest.errors import InputError
+from adabest.experiments import Results
 from adabest.registry import split_specification
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
@@ -48,6 +49,9 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
         ),
         "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
+        "report": parser.command(
+            _report, "Write a page of runs: curves, table, partitions, settings, environment.", parser.report_fields()
+        ),
         "datasets": parser.command(
             _datasets, "List the data sets that have a name, and which of them are there.", parser.datasets_fields()
         ),
@@ -129,7 +133,8 @@ def _reproduce(arguments: Any) -> int:
     for note in reproduced.notes:
         console.print(note)
     _tell_files(reproduced.files)
-    return DIVERGED if any(run.status == "diverged" for run in reproduced.results.runs) else DONE
+    made = reproduced.results.runs if isinstance(reproduced.results, Results) else []
+    return DIVERGED if any(run.status == "diverged" for run in made) else DONE
 
 
 def _resume(arguments: Any) -> int:
@@ -161,6 +166,12 @@ def _show(arguments: Any) -> int:
     reason = {} if run.reason is None else {"reason": run.reason}
     result = {"status": run.status, "round": run.round, **reason, **run.final}
     console.print(report.facts_table(result, "result").rich())
+    return DONE
+
+
+def _report(arguments: Any) -> int:
+    settings = parser.given(arguments)
+    _tell_files([api.write_report(settings.pop("runs"), **settings)])
     return DONE
 
 

@@ -188,7 +188,7 @@ def illustrate_fields() -> list[Field]:
 
 def reproduce_fields() -> list[Field]:
     """Which experiment, how much of it, and how it is executed."""
-    names = ", ".join(specification_names())
+    names = ", ".join([*specification_names(), api.COSTS])
     hint = tyro.conf.arg(help=f"The experiment: {names}.", metavar="NAME")
     options = {
         "cells": Option(tuple[str, ...], ()),
@@ -230,6 +230,17 @@ def export_fields() -> list[Field]:
         "overwrite": "Replace a file that is there.",
     }
     return [*folder_field(), *fields(options, help_texts, {})]
+
+
+def report_fields() -> list[Field]:
+    """Which runs are shown, and where the page goes."""
+    options = options_of(api.write_report)
+    options["html"] = Option(str, options["html"].default)
+    help_texts = _help_texts(api.write_report)
+    del options["folders"]
+    hint = tyro.conf.arg(help=help_texts["folders"], metavar="RUNS", help_behavior_hint="")
+    runs = ("runs", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)
+    return [runs, *fields(options, help_texts, {})]
 
 
 def _config_field() -> Field:

@@ -16,6 +16,7 @@ from adabest.experiments.compare import (
 from adabest.experiments.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
+from adabest.experiments.found import is_of_sweep, runs_in, shared_target
 from adabest.experiments.grids import TUNING_ROUNDS
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
 from adabest.experiments.measured_costs import measure_costs
@@ -61,6 +62,7 @@ __all__ = [
     "count_costs",
     "find_sizes",
     "illustrate",
+    "is_of_sweep",
     "make_room",
     "measure_costs",
     "plan",
@@ -73,6 +75,8 @@ __all__ = [
     "read_vary",
     "recall",
     "remember",
+    "runs_in",
+    "shared_target",
     "specification_names",
     "tune",
     "write_choices",

@@ -1,9 +1,10 @@
-"""Reports: tables and figures out of runs, and tables of costs."""
+"""Reports: tables, figures and pages out of runs, and tables of costs."""
 
 from adabest.report.costs import cost_notes, cost_tables, cost_text
 from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure, sweep_figure
 from adabest.report.measured_costs import measured_cost_notes, measured_cost_tables, measured_cost_text
+from adabest.report.page import Shown, entries_of, page_text
 from adabest.report.steering import steering_figure
 from adabest.report.table import (
     Table,
@@ -18,6 +19,7 @@ from adabest.report.table import (
 from adabest.report.tuning import tuning_table
 
 __all__ = [
+    "Shown",
     "Table",
     "by_validation",
     "common_target",
@@ -27,10 +29,12 @@ __all__ = [
     "cost_tables",
     "cost_text",
     "datasets_table",
+    "entries_of",
     "facts_table",
     "measured_cost_notes",
     "measured_cost_tables",
     "measured_cost_text",
+    "page_text",
     "partition_figure",
     "rounds_to",
     "runs_table",

@@ -1,0 +1,165 @@
+"""The curves of a page: what can be chosen, and its points, as many as can be drawn."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from adabest.report.entries import Curve, mean_curve
+from adabest.report.page.shown import Shown
+
+_MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
+_FEWEST_POINTS = 40
+_ALL_POINTS = 150_000  # of all lines: two megabytes or three
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metrics that are looked at in the same way.
+
+    Attributes:
+        name: What the reader chooses.
+        scale: Percentages, plain numbers, or numbers of things.
+        metrics: What each metric is called, in a word and in full.
+    """
+
+    name: str
+    scale: Literal["percent", "number", "count"]
+    metrics: Mapping[str, tuple[str, str]]
+
+
+_FAMILIES = (
+    Family(
+        "Accuracy",
+        "percent",
+        {
+            "scored_accuracy": ("Scored", "Accuracy of the scored model on the test set"),
+            "aggregate_accuracy": ("Aggregate", "Accuracy of the aggregate model θ̄ on the test set"),
+            "cloud_accuracy": ("Cloud", "Accuracy of the cloud model θ on the test set"),
+            "averaged_accuracy": ("Averaged", "Accuracy of the averaged model on the test set"),
+            "validation_accuracy": ("Validation", "Accuracy of the scored model on validation clients, mean"),
+            "train_accuracy": ("Training", "Accuracy on the batches of local steps"),
+        },
+    ),
+    Family(
+        "Loss",
+        "number",
+        {
+            "scored_loss": ("Scored", "Loss of the scored model on the test set"),
+            "aggregate_loss": ("Aggregate", "Loss of the aggregate model θ̄ on the test set"),
+            "cloud_loss": ("Cloud", "Loss of the cloud model θ on the test set"),
+            "averaged_loss": ("Averaged", "Loss of the averaged model on the test set"),
+            "train_loss": ("Training", "Loss on the batches of local steps"),
+        },
+    ),
+    Family("‖θ‖", "number", {"cloud_norm": ("Cloud", "Norm of the cloud model, ‖θ‖")}),
+    Family(
+        "‖h‖",
+        "number",
+        {
+            "h_norm": ("Server", "Norm of the server’s estimate, ‖h‖"),
+            "client_h_norm": ("Clients", "Norm of the clients’ estimates, ‖hᵢ‖, mean"),
+        },
+    ),
+    Family(
+        "Participation",
+        "count",
+        {
+            "cohort": ("Cohort", "Clients that took part in the round"),
+            "present": ("Present", "Training clients that were present in the round"),
+        },
+    ),
+)
+_OTHERS = {"h_cosine": ("Cosine", "Cosine of the angle between h and the round’s mean pseudo-gradient")}
+_ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps", "validation_spread", "validation_worst_tenth"}
+
+
+def curves(entries: Mapping[str, Sequence[Shown]]) -> dict[str, Any]:
+    """What the page draws: families of metrics, and for each metric a line of each entry, or none.
+
+    A line has rounds, means, standard deviations (none if all are 0) and the ends of runs that didn't finish as
+    planned. Rounds are given as the number of one of ``grids``, since most lines share theirs.
+    """
+    families = [found for family in (*_FAMILIES, _others(entries)) if (found := _measured(family, entries)).metrics]
+    lines = sum(len(family.metrics) for family in families) * len(entries)
+    limit = max(_FEWEST_POINTS, min(_MOST_POINTS, _ALL_POINTS // max(1, lines)))
+    grids: dict[tuple[int, ...], int] = {}
+    drawn = {
+        metric: [_line(group, metric, limit, grids) for group in entries.values()]
+        for family in families
+        for metric in family.metrics
+    }
+    return {
+        "families": [
+            {
+                "name": family.name,
+                "scale": family.scale,
+                "metrics": [[name, *words] for name, words in family.metrics.items()],
+            }
+            for family in families
+        ],
+        "lines": drawn,
+        "grids": [list(grid) for grid in grids],
+    }
+
+
+def thin(curve: Curve, limit: int) -> Curve:
+    """At most so many points of a curve: the first, the last, and of each stretch between the lowest and the highest.
+
+    So a spike of a single round stays to be seen.
+    """
+    count = len(curve.rounds)
+    if count <= limit:
+        return curve
+    stretches = (limit - 2) // 2
+    edges = [1 + (count - 2) * number // stretches for number in range(stretches + 1)]
+    kept = {0, count - 1}
+    for begin, end in itertools.pairwise(edges):
+        kept.add(min(range(begin, end), key=curve.mean.__getitem__))
+        kept.add(max(range(begin, end), key=curve.mean.__getitem__))
+    indices = sorted(kept)
+    return Curve(
+        [curve.rounds[index] for index in indices],
+        [curve.mean[index] for index in indices],
+        [curve.spread[index] for index in indices],
+    )
+
+
+def _line(group: Sequence[Shown], metric: str, limit: int, grids: dict[tuple[int, ...], int]) -> dict[str, Any] | None:
+    curve = thin(mean_curve([one.run for one in group], metric), limit)
+    if not curve.rounds:
+        return None
+    line: dict[str, Any] = {
+        "grid": grids.setdefault(tuple(curve.rounds), len(grids)),
+        "mean": [_short(value) for value in curve.mean],
+    }
+    if any(curve.spread):
+        line["spread"] = [_short(value) for value in curve.spread]
+    ends = [_end(one, metric) for one in group if one.ending != "finished" and one.run.curve(metric)[0]]
+    return {**line, "ends": ends} if ends else line
+
+
+def _end(one: Shown, metric: str) -> list[Any]:
+    rounds, values = one.run.curve(metric)
+    return [rounds[-1], _short(values[-1]), one.ending]
+
+
+def _measured(family: Family, entries: Mapping[str, Sequence[Shown]]) -> Family:
+    """What of a family was measured in any run."""
+    runs = [one.run for group in entries.values() for one in group]
+    there = {name: words for name, words in family.metrics.items() if any(run.curve(name)[0] for run in runs)}
+    return Family(family.name, family.scale, there)
+
+
+def _others(entries: Mapping[str, Sequence[Shown]]) -> Family:
+    """What else algorithms measure."""
+    known = _ELSEWHERE.union(*(family.metrics for family in _FAMILIES))
+    names = dict.fromkeys(name for group in entries.values() for one in group for name in one.run.final)
+    return Family("More", "number", {name: _OTHERS.get(name, (name, name)) for name in names if name not in known})
+
+
+def _short(value: float) -> float | None:
+    """A number of no more digits than can be drawn; None if it is none."""
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

@@ -1,0 +1,350 @@
+"""The page of runs in a real browser: it loads without errors and without the network, and does what it offers.
+
+Needs Chromium or Chrome, its driver and selenium; skipped where one of them is missing.
+"""
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import make_run, store
+
+import adabest
+from adabest.runs import cut_partition, resolve
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here")
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1200,900",
+)
+DESKTOP, PHONE = (1200, 900), (360, 740)
+FOREIGN = "fed<b>avg</b>"
+
+Browser = Any
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    options = webdriver.ChromeOptions()
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two entries of two seeds, one of them with a seed that diverged, and one whose label is foreign to HTML."""
+    place = tmp_path_factory.mktemp("page")
+    runs = []
+    for seed in (0, 1):
+        partition = cut_partition(make_run(seed=seed).config, resolve({"dataset": "tiny_runs:stripes"})[1])
+        identity = {"partition": {"fingerprint": partition.fingerprint, "samples_used": 234}}
+        shared: dict[str, Any] = {"seed": seed, "identity": identity}
+        slow = {number: 0.5 + 0.002 * number + 0.05 * seed for number in range(2, 101, 2)}
+        fast = {number: 0.9 - 0.8 / number - 0.02 * seed for number in range(2, 101, 2)}
+        runs.append(make_run(slow, algorithm="fedavg", **shared))
+        lost = {number: value for number, value in fast.items() if number <= 60}
+        runs.append(
+            make_run(lost, algorithm="adabest", status="diverged", reason="the loss is nan", **shared)
+            if seed
+            else make_run(fast, algorithm="adabest", **shared)
+        )
+    runs.append(make_run({2: 0.4, 4: 0.45}, algorithm=FOREIGN, status="interrupted", identity=runs[0].identity))
+    folders = [store(run, place / str(number)) for number, run in enumerate(runs)]
+    return adabest.write_report(folders, html=place / "page.html")
+
+
+Open = Callable[..., Browser]
+
+
+@pytest.fixture
+def opened(chromium: Browser) -> Open:
+    """Opens a page, of which nothing is left from before, in a window of some size and in light or dark."""
+
+    def open_page(path: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> Browser:
+        width, height = size
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}  # what moves can't be clicked
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        chromium.get("about:blank")
+        for log in ("browser", "performance"):
+            chromium.get_log(log)
+        chromium.get(path.as_uri())
+        return chromium
+
+    return open_page
+
+
+def find(browser: Browser, selector: str) -> list[Any]:
+    found: list[Any] = browser.find_elements("css selector", selector)
+    return found
+
+
+def button(browser: Browser, selector: str, words: str) -> Any:
+    (found,) = (one for one in find(browser, f"{selector} button") if one.text.split("\n")[0] == words)
+    return found
+
+
+def points(browser: Browser, entry: int) -> list[list[float]]:
+    """The points of an entry's line, as they are drawn; none if it isn't."""
+    lines = find(browser, f"#plot path.line[data-entry='{entry}']")
+    text = lines[0].get_attribute("d") if lines else ""
+    return [[float(number) for number in point.split()] for point in re.findall(r"[\d.-]+ [\d.-]+", text)]
+
+
+def requests(browser: Browser) -> list[str]:
+    """The addresses that were asked for since the page was opened."""
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    return [one["request"]["url"] for one in sent]
+
+
+def styles(browser: Browser, selector: str, name: str) -> list[str]:
+    script = "return [...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e)[arguments[1]])"
+    found: list[str] = browser.execute_script(script, selector, name)
+    return found
+
+
+def brightness(colour: str) -> float:
+    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / (3 * 255)
+
+
+def test_it_loads_without_errors_and_without_the_network(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    for one in [*find(browser, "#families button"), *find(browser, "#legend button")]:
+        one.click()
+    assert browser.get_log("browser") == []
+    asked = requests(browser)
+    assert page.as_uri() in asked
+    assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_the_tests_see_errors_and_requests(opened: Open, tmp_path: Path) -> None:
+    """Else the one above would hold for an empty reason."""
+    bad = tmp_path / "bad.html"
+    bad.write_text('<img src="http://127.0.0.1:9/x.png"><script>missing()</script>', encoding="utf-8")
+    browser = opened(bad)
+    assert "http://127.0.0.1:9/x.png" in requests(browser)
+    assert any("missing is not defined" in entry["message"] for entry in browser.get_log("browser"))
+
+
+def test_the_policy_lets_nothing_in(opened: Open, page: Path, tmp_path: Path) -> None:
+    """A page that was tampered with neither loads anything nor runs another script."""
+    text = page.read_text(encoding="utf-8")
+    foreign = '<img src="http://127.0.0.1:9/x.png"><script>document.title = "mine"</script></body>'
+    (tmp_path / "bad.html").write_text(text.replace("</body>", foreign), encoding="utf-8")
+    browser = opened(tmp_path / "bad.html")
+    assert browser.title != "mine"
+    assert len([entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]) == 2
+
+
+def test_curves_are_drawn_inside_the_plot(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    find(browser, "#whole")[0].click()
+    _, _, width, height = map(float, find(browser, "#plot > svg")[0].get_dom_attribute("viewBox").split())
+    for entry, count in enumerate((50, 50, 2)):
+        drawn = points(browser, entry)
+        assert len(drawn) == count
+        assert all(0 < x < width and 0 < y < height for x, y in drawn)
+        assert [x for x, _ in drawn] == sorted(x for x, _ in drawn)
+    rising = points(browser, 0)
+    assert rising[-1][1] < rising[0][1]  # y counts from the top
+    assert rising[-1][0] - rising[0][0] > width / 2
+    assert len(find(browser, "#plot path.band")) == 2
+    assert len(find(browser, "#plot path.end")) == 1  # diverged
+    assert len(find(browser, "#plot circle.end")) == 1  # unfinished
+    assert "× marks where a run diverged" in find(browser, "#note")[0].text
+
+
+def test_lines_differ_in_colour_and_in_dashes(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    for name in ("stroke", "strokeDasharray"):
+        assert len(set(styles(browser, "#plot path.line", name))) == 3
+
+
+def test_an_algorithm_is_toggled(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    toggle = button(browser, "#legend", "adabest")
+    assert toggle.get_attribute("aria-pressed") == "true"
+    before = points(browser, 0)
+    toggle.click()
+    assert toggle.get_attribute("aria-pressed") == "false"
+    assert points(browser, 1) == []
+    assert points(browser, 0) != before  # the axis is that of what is shown
+    assert "2 of 3 shown" in find(browser, "#count")[0].text
+    toggle.send_keys(" ")  # by keyboard
+    assert toggle.get_attribute("aria-pressed") == "true"
+    assert points(browser, 0) == before
+    find(browser, "#none")[0].click()
+    assert find(browser, "#plot path.line") == []
+    assert "No entry is chosen." in find(browser, "#plot")[0].text
+    find(browser, "#every")[0].click()
+    assert len(find(browser, "#plot path.line")) == 3
+
+
+def test_labels_are_words(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    assert button(browser, "#legend", FOREIGN).find_elements("css selector", "b") == []
+
+
+def test_metrics_are_switched(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    seen = [points(browser, 0)]
+    assert not find(browser, "#log")[0].is_displayed()
+    for name in ("Loss", "‖θ‖", "Participation"):
+        button(browser, "#families", name).click()
+        pressed = find(browser, "#families button[aria-pressed=true]")
+        assert [one.text for one in pressed] == [name]
+        drawn = points(browser, 0)
+        assert len(drawn) == 50
+        assert drawn not in seen
+        seen.append(drawn)
+    button(browser, "#metrics", "Present").click()
+    assert "present in the round" in find(browser, "#what")[0].text
+    assert points(browser, 0) not in seen
+    button(browser, "#families", "Accuracy").click()
+    button(browser, "#metrics", "Validation").click()
+    assert "validation clients" in find(browser, "#what")[0].text
+    assert points(browser, 0) not in seen
+
+
+def test_the_logarithmic_scale(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    button(browser, "#families", "‖θ‖").click()
+    straight = points(browser, 0)
+    find(browser, "#log")[0].click()
+    assert find(browser, "#log")[0].get_attribute("aria-pressed") == "true"
+    bent = points(browser, 0)
+    middle = len(straight) // 2
+
+    def height(drawn: list[list[float]]) -> float:
+        return (drawn[middle][1] - drawn[0][1]) / (drawn[-1][1] - drawn[0][1])
+
+    assert height(straight) == pytest.approx(0.5, abs=0.02)  # ‖θ‖ is twice the round in these runs
+    assert height(bent) > 0.8
+
+
+def test_the_cursor_tells_round_and_values(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    (tip,) = find(browser, "#tip")
+    assert not tip.is_displayed()
+    webdriver.ActionChains(browser).move_to_element(find(browser, "#plot > svg")[0]).perform()
+    assert tip.is_displayed()
+    words = tip.text.split("\n")
+    number = int(words[0].removeprefix("Round "))
+    assert 30 < number < 70
+    assert "fedavg" in words
+    expected = 100 * (0.5 + 0.002 * number + 0.025)
+    shown = float(words[words.index("fedavg") + 1].split(" ± ")[0])
+    assert shown == pytest.approx(expected, abs=0.06)
+    assert FOREIGN not in words  # it ended before
+    find(browser, "#plot > svg")[0].send_keys(webdriver.Keys.ARROW_RIGHT)
+    assert tip.text.split("\n")[0] == f"Round {number + 2}"
+    assert f"Round {number + 2}: adabest" in find(browser, "#spoken")[0].get_attribute("textContent")
+
+
+def test_what_is_shown_is_saved(opened: Open, page: Path, tmp_path: Path) -> None:
+    browser = opened(page)
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    button(browser, "#legend", "adabest").click()
+    find(browser, "#save")[0].click()
+    saved = tmp_path / "scored_accuracy.csv"
+    WebDriverWait(browser, 30).until(lambda _: saved.is_file())
+    head, *rows = csv.reader(saved.read_text(encoding="utf-8").splitlines())
+    assert head == ["entry", "round", "scored_accuracy", "standard_deviation"]
+    assert {row[0] for row in rows} == {"fedavg", FOREIGN}
+    assert rows[0][:3] == ["fedavg", "2", "0.529"]
+    assert float(rows[0][3]) == pytest.approx(0.05 / 2**0.5, rel=1e-3)
+    assert len(rows) == 52
+
+
+def test_partitions_are_painted(opened: Open, page: Path) -> None:
+    browser = opened(page)
+    colours = (
+        "const c = arguments[0]; const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "const s = new Set(); for (let i = 0; i < d.length; i += 4) s.add([d[i], d[i+1], d[i+2]].join());"
+        "return [c.width, c.height, s.size]"
+    )
+    first, second = find(browser, ".partition")
+    assert [first.is_displayed(), second.is_displayed()] == [True, False]
+    width, height, shades = browser.execute_script(colours, first.find_element("css selector", ".cells"))
+    assert (width, height) == (9, 3)
+    assert shades > 5
+    find(browser, "#partition option")[1].click()
+    assert [first.is_displayed(), second.is_displayed()] == [False, True]
+    width, *_ = browser.execute_script(colours, second.find_element("css selector", ".cells"))
+    assert width == 9
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable_at_phone_width(scheme: str, opened: Open, page: Path) -> None:
+    browser = opened(page, PHONE, scheme)
+    assert browser.execute_script("return innerWidth") == 360
+    for name in ("Accuracy", "Loss", "Participation"):
+        button(browser, "#families", name).click()
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+    sizes = styles(browser, "body *:not(script):not(noscript)", "fontSize")
+    assert min(float(size.removesuffix("px")) for size in sizes) >= 13
+    (plot,) = find(browser, "#plot > svg")
+    assert plot.size["width"] > 280
+    assert len(points(browser, 0)) == 50
+    boxes = find(browser, ".box")
+    assert all(box.size["width"] <= 360 for box in boxes)
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_dark_is_dark(size: tuple[int, int], opened: Open, page: Path) -> None:
+    for scheme in ("light", "dark"):
+        browser = opened(page, size, scheme)
+        ground, ink = (brightness(styles(browser, "body", name)[0]) for name in ("backgroundColor", "color"))
+        lines = [brightness(colour) for colour in styles(browser, "#plot path.line", "stroke")]
+        panel = brightness(styles(browser, ".panel", "backgroundColor")[0])
+        low, high = (ground, ink) if scheme == "dark" else (ink, ground)
+        assert low < 0.15
+        assert high > 0.85
+        assert all(abs(line - panel) > 0.25 for line in lines)
+    before = styles(browser, "body", "backgroundColor")
+    find(browser, "#scheme")[0].click()  # the reader may want the other one
+    assert styles(browser, "body", "backgroundColor") != before
+
+
+def test_nothing_to_draw(opened: Open, tmp_path: Path) -> None:
+    run = store(make_run({}, status="running"), tmp_path / "run")
+    browser = opened(adabest.write_report(run, html=tmp_path / "page.html"))
+    assert browser.get_log("browser") == []
+    assert "No run has been evaluated yet." in find(browser, "#curves")[0].text
+
+
+def test_of_many_entries_some_are_shown(opened: Open, tmp_path: Path) -> None:
+    for number in range(14):
+        store(make_run(algorithm="adabest", alpha=number + 1.0), tmp_path / f"{number:02}")
+    browser = opened(adabest.write_report(tmp_path, html=tmp_path / "page.html"), PHONE)
+    assert len(find(browser, "#plot path.line")) == 8
+    assert "8 of 14 shown" in find(browser, "#count")[0].text
+    find(browser, "#every")[0].click()
+    assert len(find(browser, "#plot path.line")) == 14
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
