@@ -192,6 +192,17 @@ class TestFigures:
             for figure in render(name, of(runs, name)).figures:
                 assert results._image(ROOT / "x.png", ROOT / "README.md", figure).startswith("![")
 
+    @pytest.mark.parametrize(
+        ("figure", "words"),
+        [
+            ("fig-stability", "Test loss, norm"),
+            ("fig-stability-emnist", "Test accuracy and norm"),  # which begins like the other, and shows no loss
+            ("fig-mu-mnist", "Test accuracy and norm"),
+        ],
+    )
+    def test_each_is_described_by_its_own_words(self, figure: str, words: str) -> None:
+        assert results._image(ROOT / "x.png", ROOT / "README.md", figure).startswith(f"![{words} ")
+
 
 class TestCommand:
     def test_it_checks_or_writes(

@@ -138,8 +138,9 @@ def _place(root: Path, shown: Shown, part: str) -> Path:
 
 def _image(place: Path, page: Path, part: str) -> str:
     """A figure, for a page."""
-    words = next(words for name, words in _WORDS.items() if part == name or part.startswith(f"{name}-"))
-    return f"![{words}]({Path(os.path.relpath(place, page.parent)).as_posix()})\n"
+    # The longest: fig-stability-emnist begins like fig-stability.
+    known = max((name for name in _WORDS if f"{part}-".startswith(f"{name}-")), key=len)
+    return f"![{_WORDS[known]}]({Path(os.path.relpath(place, page.parent)).as_posix()})\n"
 
 
 def _source_of(place: Path) -> str | None:
