@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adabest import experiments, report
+from adabest.api.several import check_lanes
 from adabest.api.shared import ROOT, write_texts
 from adabest.errors import InputError, Interrupted
 from adabest.report import Table, paper, save_figure
@@ -80,9 +81,23 @@ def reproduce(
     specification = experiments.read_specification(name)
     folder = Path(out) if out else ROOT / specification.shares
     if results:
+        asked = {
+            "cells": cells,
+            "entries": entries,
+            "seeds": seeds,
+            "rounds": rounds,
+            "choices": choices,
+            "lanes": lanes,
+        }
+        ignored = [name for name, value in {**asked, **execution}.items() if value]
+        if ignored:
+            raise InputError(
+                f"results from elsewhere are shown as they are, and nothing is run: leave out {ignored[0]}"
+            )
         found = [experiments.Results.read(Path(path)) for path in results]
         return _render(name, folder, functools.reduce(experiments.Results.merged, found))
     refuse_unknown(execution, experiments.EXECUTION)
+    check_lanes(lanes)
     if seeds:
         experiments.check_seeds(seeds)
     kept = folder / experiments.CHOICES
@@ -97,6 +112,7 @@ def reproduce(
         [choice for file in files for choice in experiments.read_choices(file)],
         lanes,
     )
+    request.check_choices(kept=choices is None)
     lock = RunFolder(folder)
     lock.acquire()
     try:

@@ -130,8 +130,7 @@ class Asked:
         """Takes it out of settings, and refuses what can't be."""
         target, lanes = settings.pop("target", None), settings.pop("lanes", None)
         check_target(target)
-        if lanes is not None and not (type(lanes) is int and lanes >= 1):
-            raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
+        check_lanes(lanes)
         seeds, out = settings.pop("seeds", None) or None, settings.pop("out", None)
         return cls(kind, seeds, target, lanes, out, settings.pop("overwrite", False))
 
@@ -144,6 +143,16 @@ def check_target(target: Any) -> None:
     """
     if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
         raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
+
+
+def check_lanes(lanes: Any) -> None:
+    """Refuses what is no number of runs.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if lanes is not None and not (type(lanes) is int and lanes >= 1):
+        raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
 
 
 def _make(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from adabest.data import Dataset
+from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.compare import Plan, compare, make_room
 from adabest.experiments.results import Result, Results, Tuning, provenance, write_choices
@@ -63,13 +64,44 @@ class Request:
 
     def chosen(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> dict[str, Any]:
         """What was chosen for an entry in a cell; one that stands for certain values, and isn't tuned, keeps them."""
+        choice = self._choice(choices, cell, entry)
+        return {} if choice is None else dict(choice.chosen)
+
+    def _choice(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> Tuning | None:
         algorithm = self.specification.entries[entry]["algorithm"]
         if entry != algorithm and self.specification.tuned_by(cell.name, entry) is None:
-            return {}
+            return None
         for choice in choices:
             if choice.algorithm == algorithm and fnmatch.fnmatchcase(cell.name, choice.cells):
-                return dict(choice.chosen)
-        return {}
+                return choice
+        return None
+
+    def check_choices(self, *, kept: bool) -> None:
+        """Refuses choices that don't settle what is tuned.
+
+        Args:
+            kept: Whether nobody asked for them: they lay in the folder.
+
+        Raises:
+            InputError: If one leaves out a hyper-parameter, or was kept of an experiment that was only tried out.
+        """
+        for cell in self.cells:
+            for entry in self.entries:
+                rule, choice = self.specification.tuned_by(cell.name, entry), self._choice(self.choices, cell, entry)
+                if rule is None or choice is None:
+                    continue
+                missing = [name for name in rule.vary if name not in choice.chosen]
+                if missing:
+                    raise InputError(
+                        f"{cell.name}: the choices for {entry} say {', '.join(choice.chosen)} and nothing of "
+                        f"{', '.join(missing)}, which is tuned there; tune all of them together"
+                    )
+                wanted = min(rule.rounds, self.settings(cell, entry, seed=0)["rounds"])
+                if kept and choice.rounds < wanted:
+                    raise InputError(
+                        f"{cell.name}: {CHOICES} has a choice for {entry} that was made after {choice.rounds} rounds, "
+                        f"where {wanted} are to be tried; choose another folder, or name that file as --choices"
+                    )
 
     def groups(self) -> list[list[Cell]]:
         """The cells, those together that are to be trained together."""
