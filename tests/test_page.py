@@ -100,6 +100,12 @@ class TestRealRuns:
         assert "working directory" not in text
         assert str(compared.folder / "fedavg,seed=0") in text
 
+    def test_where_files_lay_is_not_told(self) -> None:
+        words = "/home/me/bin/adabest run --data-dir '/home/me/my data' --out=/home/me/x --rounds 3"
+        page = page_of(make_run(environment={"command": words, "working_directory": "/home/me"}))
+        assert "adabest run --rounds 3" in section(page, "environment")
+        assert "/home/me" not in page
+
     def test_what_did_not_end_well_is_said(self, page: str) -> None:
         assert "2 of 6 runs didn’t end as planned" in page
         assert "diverged in round 3" in section(page, "environment")

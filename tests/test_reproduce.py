@@ -12,7 +12,9 @@ from adabest.errors import InputError
 from adabest.experiments import Reproduction, Request, Result, Results, Tuning, compare, read_choices, write_choices
 from adabest.experiments import reproduce as reproduce_module
 from adabest.experiments.choice import Point, choose
+from adabest.experiments.results import provenance_of
 from adabest.experiments.specification import Rule, Specification
+from adabest.runs.build import environment
 
 SMALL = {
     "dataset": "tiny_runs:stripes",
@@ -175,7 +177,7 @@ class TestAgain:
         cell = ["iid/all"]
         make(tmp_path, request(cells=cell))
         other = Reproduction(request(cells=[*cell, "skewed/all"], rounds=5), tmp_path)
-        with pytest.raises(InputError, match="holds a run with other settings"):
+        with pytest.raises(InputError, match=r"holds a run with other settings; choose another folder$"):
             other.check()
         assert not (tmp_path / "skewed").exists()
 
@@ -271,13 +273,34 @@ class TestFiles:
         with pytest.raises(InputError, match="can't read"):
             Results.read(tmp_path / "x.json")
 
-    def test_commands_do_not_tell_where_files_lay(self, made: tuple[Path, Results]) -> None:
+    @pytest.mark.parametrize(
+        ("words", "kept"),
+        [
+            (
+                ["/home/me/bin/adabest", "reproduce", "table1", "--out", "/home/me/x", "--seeds", "0"],
+                "adabest reproduce table1 --seeds 0",
+            ),
+            (["adabest", "reproduce", "--data-dir=/home/me", "--device", "cpu"], "adabest reproduce --device cpu"),
+            (["adabest", "reproduce", "--out", "my own files/x y", "--seeds", "0"], "adabest reproduce --seeds 0"),
+            (["adabest", "reproduce", "--cells", "cifar10/*"], "adabest reproduce --cells 'cifar10/*'"),
+            (["/home/me/adabest/__main__.py", "reproduce"], "adabest reproduce"),
+            (["/home/me/all_of_it.py", "--fast"], "all_of_it.py --fast"),
+        ],
+    )
+    def test_commands_can_be_repeated_and_do_not_tell_where_files_lay(
+        self, words: list[str], kept: str, made: tuple[Path, Results], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         folder, _ = made
         run = adabest.load(folder / "iid/few/fedavg,seed=0")
-        words = "/home/me/bin/adabest reproduce table1 --out /home/me/x --seeds 0 --data-dir=/home/me --device cpu"
-        moved = replace(run, environment={**run.environment, "command": words})
-        command = Result.of(moved, "c", "e", {}).provenance["command"]
-        assert command == "adabest reproduce table1 --seeds 0 --device cpu"
+        monkeypatch.setattr("sys.argv", words)
+        again = replace(run, environment=environment(run.config))
+        assert Result.of(again, "c", "e", {}).provenance["command"] == kept
+
+    @pytest.mark.parametrize(
+        ("noted", "kept"), [("", ""), ("adabest run --out=it's --rounds 3", "adabest run --rounds 3")]
+    )
+    def test_commands_that_were_noted_otherwise(self, noted: str, kept: str) -> None:
+        assert provenance_of({"command": noted})["command"] == kept
 
     def test_curves_skip_what_was_not_measured(self, made: tuple[Path, Results]) -> None:
         _, results = made

@@ -139,8 +139,13 @@ def check_algorithms(algorithms: Any) -> None:
             )
 
 
-def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
+def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
     """Refuses to mix a comparison with runs that lie in its folder and have other settings, or removes all its runs.
+
+    Args:
+        planned: The runs that there must be room for.
+        folder: Where they are to lie.
+        overwrite: Whether to remove what lies there; None if that can't even be asked for.
 
     Raises:
         InputError: If there is such a run, or one can't be removed; then none was.
@@ -150,7 +155,8 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
         return
     for label, (config, _) in planned.runs.items():
         if RunFolder(folder / label).holds_run() and not _holds(folder / label, config):
-            raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
+            advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
+            raise InputError(f"{folder / label} holds a run with other settings; {advice}")
 
 
 def compare(

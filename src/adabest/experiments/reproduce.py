@@ -142,13 +142,13 @@ class Reproduction:
         """
         request = self._request
         trials = self._trials(request.cells)
-        make_room(self._plan(trials), self._folder / TUNING, overwrite=False)
+        make_room(self._plan(trials), self._folder / TUNING, overwrite=None)
         tried = {trial.place: trial.point for trial in trials}
         known = self._chosen(request.choices, request.cells)
         jobs = [job for seed in request.seeds for job in self._jobs(request.cells, seed, {**known, **tried})]
         planned = self._plan(jobs)
         settled = {job.label: planned.runs[job.label] for job in jobs if job.place not in tried}
-        make_room(Plan(settled, {}), self._folder, overwrite=False)
+        make_room(Plan(settled, {}), self._folder, overwrite=None)
 
     def make(self, tell: Callable[[Results], None]) -> Results:
         """Makes all runs: what is to be tuned first, then seed by seed, and group by group.
@@ -248,7 +248,7 @@ class Reproduction:
         if not jobs:
             return {}
         planned = self._plan(jobs)
-        make_room(planned, folder, overwrite=False)
+        make_room(planned, folder, overwrite=None)
         return compare(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
 
     def _plan(self, jobs: Sequence[_Job]) -> Plan:

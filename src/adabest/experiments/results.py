@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -28,6 +29,7 @@ _COLUMNS = (
     "present",
 )
 _PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
+_PROGRAM = ("adabest", "adabest.exe", "__main__.py")
 _PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
 _DIGITS = 6  # significant ones, of what is only drawn
 
@@ -210,20 +212,27 @@ def provenance(run: Run) -> dict[str, Any]:
 def provenance_of(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The same, of what was noted when the numbers were made."""
     return {
-        "command": _command(str(environment.get("command", ""))),
+        "command": without_places(str(environment.get("command", ""))),
         **{k: environment.get(k) for k in _PROVENANCE},
     }
 
 
-def _command(words: str) -> str:
-    """A command without the places where its program, data and results lay."""
-    kept: list[str] = []
+def without_places(command: str) -> str:
+    """A command without the places where its program, data and results lay; nothing of nothing."""
+    if not command:
+        return ""
+    try:
+        program, *words = shlex.split(command)
+    except ValueError:  # words that weren't quoted when it was written down
+        program, *words = command.split()
+    name = Path(program).name
+    kept = ["adabest" if name in _PROGRAM else name]  # else a script made the runs, and is what to look for
     skip = False
-    for word in words.split()[1:]:
+    for word in words:
         if not skip and not word.startswith(tuple(f"{option}=" for option in _PRIVATE)) and word not in _PRIVATE:
             kept.append(word)
         skip = word in _PRIVATE
-    return " ".join(["adabest", *kept])
+    return shlex.join(kept)
 
 
 def _short(value: float | None) -> float | None:

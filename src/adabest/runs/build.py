@@ -8,6 +8,7 @@ import importlib.util
 import math
 import os
 import platform
+import shlex
 import sys
 import weakref
 from collections.abc import Callable, Mapping
@@ -237,7 +238,7 @@ def environment(config: Config) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(config.device) if config.device.startswith("cuda") else "cpu",
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
         "working_directory": os.getcwd(),
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from adabest.experiments.results import without_places
 from adabest.runs import Run
 from adabest.runs.folder import ENDED
 
@@ -40,6 +41,8 @@ class Shown:
         settings = run.config.essence()
         others = {name: value for name, value in run.config.flat().items() if name not in settings}
         known = {name: value for name, value in run.environment.items() if value is not None}
+        if "command" in known:
+            known["command"] = without_places(known["command"])
         return cls(
             run=run,
             place=str(run.folder),

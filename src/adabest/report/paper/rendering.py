@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from adabest.errors import InputError
 from adabest.experiments.results import Results
+from adabest.experiments.specification import read_specification
 from adabest.report.paper import comparison, figures, notes, overview, ranking, summary
 from adabest.report.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, options_of
 from adabest.report.paper.scores import SMOOTHED
@@ -59,7 +60,7 @@ def render(name: str, results: Results) -> Rendered:
     """
     if name not in RENDERINGS:
         raise InputError(f"there are no tables and figures of {name!r}; there are those of {', '.join(RENDERINGS)}")
-    if results.experiment not in {name, _SHARED.get(name)}:
+    if results.experiment not in {name, read_specification(name).shares}:
         raise InputError(f"results of {results.experiment} can't be shown as {name}")
     if not results.runs:
         raise InputError(f"there are no results of {name} to show")
@@ -187,8 +188,6 @@ def _titles(runs: Runs) -> dict[str, str]:
 def _title(runs: Runs) -> str:
     return notes.described([run for entries in runs.values() for run in figures.flat(entries)])
 
-
-_SHARED = {"fig-overfitting": "fig-stability"}  # what is made of the same runs
 
 RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "table1": _table1,
