@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adabest.errors import InputError
+from adabest.experiments.results import read_json
 from adabest.experiments.sizes import Sizes
 from adabest.runs.folder import write_text
 
@@ -151,12 +152,7 @@ class MeasuredCosts:
         Raises:
             InputError: If there is none, or it is something else.
         """
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"can't read {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise InputError(f"{path} isn't JSON: {error}") from error
+        content = read_json(path)
         if not isinstance(content, dict) or set(content) != _KEYS or content["experiment"] != EXPERIMENT:
             raise InputError(f"{path} holds no measured costs, as `adabest reproduce costs` writes them")
         try:

@@ -246,13 +246,22 @@ def _lines(items: Iterable[Any]) -> str:
     return "[\n" + ",\n".join(rows) + "\n]" if rows else "[]"
 
 
-def _read(path: Path, expected: set[str]) -> dict[str, Any]:
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds.
+
+    Raises:
+        InputError: If there is no such file, or it is something else.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(f"{path} isn't JSON: {error}") from error
+
+
+def _read(path: Path, expected: set[str]) -> dict[str, Any]:
+    content = read_json(path)
     if not isinstance(content, dict) or set(content) != expected:
         raise InputError(f"{path} should have {', '.join(sorted(expected))}, as files of results or choices have")
     return content
