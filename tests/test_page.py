@@ -169,6 +169,10 @@ class TestEntries:
         found = entries([make_run(), make_run(seed=1), make_run()])
         assert {label: len(group) for label, group in found.items()} == {"fedavg": 2, "fedavg (2)": 1}
 
+    def test_settings_that_read_the_same_lose_no_run(self) -> None:
+        found = entries([make_run(learning_rate=rate) for rate in (0.1, 0.1000001, 0.2)])
+        assert list(found) == ["fedavg,learning_rate=0.1", "fedavg,learning_rate=0.1 (2)", "fedavg,learning_rate=0.2"]
+
     def test_endings(self) -> None:
         runs = [
             make_run(algorithm="a", reason="it stood still"),

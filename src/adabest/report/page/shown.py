@@ -1,6 +1,8 @@
 """What a page shows: runs, and which of them differ in nothing but their seeds."""
 
+import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -88,11 +90,12 @@ def entries_of(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
         else:
             repeats.append([one])
     names = _telling([repeats[0][0].settings for repeats in groups.values()])
-    entries = {}
-    for repeats in groups.values():
-        label = _label(repeats[0][0].settings, names)
-        for number, group in enumerate(repeats, start=1):
-            entries[label if number == 1 else f"{label} ({number})"] = sorted(group, key=_seeds)
+    entries: dict[str, list[Shown]] = {}
+    counts: Counter[str] = Counter()  # of repeated runs, and of settings that differ in digits nobody reads
+    for group in itertools.chain.from_iterable(groups.values()):
+        label = _label(group[0].settings, names)
+        counts[label] += 1
+        entries[label if counts[label] == 1 else f"{label} ({counts[label]})"] = sorted(group, key=_seeds)
     return entries
 
 
