@@ -150,6 +150,36 @@ def test_a_device_is_filled_first() -> None:
     assert store.bytes() == {"client_device_memory": 3 * ROW, "client_memory": 2 * ROW, "client_disk": 5 * ROW}
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_device_whose_memory_others_took(later: bool) -> None:
+    """What was allowed isn't there, which is found out by asking for it."""
+    limits = memory(100 * ROW)
+    there, host = [2 * ROW], limits.tiers[0]
+
+    def scarce(size: int) -> Tensor:
+        if size > there[0]:
+            raise torch.OutOfMemoryError
+        there[0] -= size
+        return host.zeros(size)
+
+    device = memory_module.Tier("client_device_memory", memory_module.Budget(50 * ROW), scarce)
+    limits.tiers = (device, host)
+    store = ClientStore(limits)
+    for client in range(2):
+        store.write({client: row(client)})
+    if later:
+        store.write({0: {"later": torch.ones(5)}})
+    else:
+        for client in range(2, 9):
+            store.write({client: row(client)})
+    assert device.budget.free == 0
+    assert store.bytes()["client_device_memory"] == 2 * ROW
+    assert store.bytes()[host.setting] > 0
+    for client in range(2):
+        for name, value in row(client).items():
+            assert torch.equal(store.read(client)[name], value)
+
+
 def test_only_a_gpu_has_a_budget_of_its_own() -> None:
     on_gpu = Memory(torch.device("meta"), on_device=7, on_host=8, on_disk=9)
     assert [tier.setting for tier in on_gpu.tiers] == ["client_device_memory", "client_memory", "client_disk"]

@@ -15,8 +15,11 @@ import adabest
 from adabest.algorithms import ALGORITHMS, FedAvg, FedDyn
 from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.errors import InputError
+from adabest.experiments import MeasuredCosts
+from adabest.report import measured_cost_notes, measured_cost_tables
 
-PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "costs.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "explanation" / "costs.md"
 HALVES = (
     "compute-client",
     "compute-server",
@@ -264,3 +267,13 @@ class TestPage:
         out = capsys.readouterr().out
         assert "| adabest | K(g + 2ns + nm) + ns + nm |" in out
         assert out.splitlines()[-1] == block.splitlines()[-1].partition("# ")[2]
+
+
+def test_the_page_of_measured_costs_is_made_of_their_file() -> None:
+    measured = MeasuredCosts.read(ROOT / "results" / "costs.json")
+    text = (ROOT / "docs" / "results" / "costs.md").read_text(encoding="utf-8")
+    found = re.findall(r"<!-- generated: results/costs\.json (\S+) -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    tables = {name: table.markdown() for name, table in measured_cost_tables(measured).items()}
+    assert dict(found) == {**tables, "notes": "".join(f"- {note}\n" for note in measured_cost_notes(measured))}
+    assert list(measured.algorithms) == list(ALGORITHMS.builtin)
+    assert all(of.agrees for of in measured.algorithms.values())  # as the page says

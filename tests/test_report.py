@@ -13,6 +13,7 @@ from rich.console import Console
 from small import make_dataset, make_partition
 
 from adabest import Config, Run
+from adabest.experiments import Result
 from adabest.report import (
     Table,
     common_target,
@@ -71,6 +72,17 @@ class TestTable:
         assert "things" in text
         assert next(line.split() for line in text.splitlines() if "│" in line) == ["│", "a", "│", "1", "│"]
         assert "name" in text
+
+    def test_what_is_starred_is_bold(self) -> None:
+        table = Table(("a", "b"), (("**1** / 2", "**x**"),))
+        assert table.markdown().splitlines()[-1] == "| **1** / 2 | **x** |"
+        assert table.csv() == "a,b\n1 / 2,x\n"
+        assert "1 / 2" in printed(table)
+        assert "*" not in printed(table)
+        console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+        console.print(table.rich())
+        assert isinstance(console.file, io.StringIO)
+        assert "\x1b[1m1\x1b[0m / 2" in console.file.getvalue()
 
     def test_rich_shows_brackets(self) -> None:
         assert "runs/[best]" in printed(Table(("run",), (("runs/[best]",),)))
@@ -162,6 +174,19 @@ class TestFigures:
         shaded = figure.axes[1].collections[0].get_paths()[0].vertices
         assert {count for _, count in present} <= {height for _, height in np.asarray(shaded).tolist()}
         assert figure.axes[2].get_ylim() == accuracy.get_ylim()
+
+    def test_seeds_are_means_in_every_setting(self) -> None:
+        other = make_run({2: 0.7, 4: 0.8, 6: 0.85, 8: 0.9})
+        accuracy = scenario_figure({"fixed": {"one": [RISING, other]}}).axes[1]
+        means = [[2, 0.6], [4, 0.8], [6, 0.8], [8, 0.9]]
+        assert np.asarray(accuracy.lines[0].get_xydata()).tolist() == [pytest.approx(point) for point in means]
+        assert accuracy.collections
+
+    def test_what_is_kept_of_runs_is_shown_like_runs(self) -> None:
+        kept = Result.of(RISING, "cell", "one", {})
+        assert comparison_table({"one": kept}, 0.8).rows == comparison_table({"one": RISING}, 0.8).rows
+        first, second = (comparison_figure({"one": [run, run]}).axes[0].lines[0].get_xydata() for run in (kept, RISING))
+        assert np.array_equal(np.asarray(first), np.asarray(second))
 
     def test_the_heat_map_shows_the_partition(self) -> None:
         partition = make_partition(make_dataset())

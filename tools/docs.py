@@ -28,7 +28,8 @@ _TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fills in what a page asks for."""
+    """Fills in what a page asks for; what comes from a file of results is there already, and only its marks go."""
+    markdown = re.sub(r"^<!-- (?:generated: results/.+|end) -->\n", "", markdown, flags=re.M)
     return re.sub(r"<!-- generated: (\S+) -->", lambda found: GENERATED[found[1]](), markdown)
 
 

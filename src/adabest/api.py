@@ -19,7 +19,7 @@ from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS, STEERING_ALGORITHMS, Move
 from adabest.models import Factory
 from adabest.registry import split_specification
-from adabest.report import Table
+from adabest.report import Table, paper
 from adabest.runs import Config, Run
 from adabest.runs.config import SURROUNDINGS, refuse_unknown
 from adabest.runs.folder import RunFolder, write_text
@@ -398,7 +398,7 @@ def reproduce(
     folder = Path(out) if out else _ROOT / specification.shares
     if results:
         found = [experiments.Results.read(Path(path)) for path in results]
-        return _render(folder, functools.reduce(experiments.Results.merged, found))
+        return _render(name, folder, functools.reduce(experiments.Results.merged, found))
     refuse_unknown(execution, experiments.EXECUTION)
     if seeds:
         experiments.check_seeds(seeds)
@@ -424,14 +424,21 @@ def reproduce(
         raise Interrupted("interrupted; the same command continues where it was") from None
     finally:
         lock.release()
-    return _render(folder, made)
+    return _render(name, folder, made)
 
 
-def _render(folder: Path, results: experiments.Results) -> Reproduced:
+def _render(name: str, folder: Path, results: experiments.Results) -> Reproduced:
+    rendered = paper.render(name, results)
     place = folder / f"{results.experiment}.json"
-    _write(folder, {})
+    csvs = {f"{name}-{part}.csv": table.csv() for part, table in rendered.tables.items()}
+    texts = _write(folder, {f"{name}.md": rendered.markdown(), **csvs})
     results.write(place)
-    return Reproduced(folder, results, {}, [], [place])
+    figures = [
+        path
+        for part, figure in rendered.figures.items()
+        for path in report.save_figure(figure, folder / paper.figure_name(name, part))
+    ]
+    return Reproduced(folder, results, rendered.tables, rendered.notes, [place, *texts, *figures])
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,14 @@ class _Page:
         self.rows: dict[str, Tensor] = {}
         self.taken: Counter[str] = Counter()
 
-    def add(self, fields: Mapping[str, _Field], tier: Tier) -> None:
-        """Makes room for fields in a tier."""
+    def add(self, fields: Mapping[str, _Field], tier: Tier) -> bool:
+        """Makes room for fields in a tier; False if it turns out to have none."""
         size = self.count * _row_bytes(fields)
-        buffer = tier.zeros(max(size, 1))
+        try:
+            buffer = tier.zeros(max(size, 1))
+        except torch.OutOfMemoryError:
+            tier.budget.exhaust()  # others use that memory, too: what was allowed isn't there
+            return False
         tier.budget.take(size)
         weakref.finalize(self, tier.budget.give_back, size).atexit = False
         self.taken[tier.setting] += size
@@ -113,6 +117,7 @@ class _Page:
             end = begin + self.count * fields[name].bytes
             self.rows[name] = buffer[begin:end].view(fields[name].dtype).view(self.count, *fields[name].shape)
             begin = end
+        return True
 
 
 class ClientStore:
@@ -203,17 +208,17 @@ class ClientStore:
     def _make_room(self, rows: int, fields: Mapping[str, _Field]) -> None:
         for page in self._pages:
             later = {name: kind for name, kind in fields.items() if name not in page.rows}
-            if later:
-                page.add(later, self._find_tier(later, least=page.count, most=page.count)[0])
+            while later and not page.add(later, self._find_tier(later, least=page.count, most=page.count)[0]):
+                pass  # the next tier, then
         there = sum(page.count for page in self._pages)
         while there < rows:
             # As many as there are already, so that pages stay few, but no more: memory is for those who took part.
             largest = max(_PAGE // max(_row_bytes(fields), 1), there // _PART, 1)
             tier, count = self._find_tier(fields, least=1, most=min(max(rows - there, there), largest))
             page = _Page(there, count)
-            page.add(fields, tier)
-            self._pages.append(page)
-            there += count
+            if page.add(fields, tier):
+                self._pages.append(page)
+                there += count
         self._fields = dict(fields)
 
     def _find_tier(self, fields: Mapping[str, _Field], *, least: int, most: int) -> tuple[Tier, int]:

@@ -74,6 +74,10 @@ class Budget:
         """Takes some; the caller has looked whether they are free."""
         self.taken += size
 
+    def exhaust(self) -> None:
+        """Lets nobody take more than is taken already."""
+        self.capacity = self.taken
+
     def give_back(self, size: int) -> None:
         """Lets others take them."""
         self.taken -= size

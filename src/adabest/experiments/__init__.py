@@ -12,10 +12,12 @@ from adabest.experiments.compare import (
     recall,
     remember,
 )
+from adabest.experiments.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.experiments.costs import AlgorithmCosts, Costs, count_costs
 from adabest.experiments.formula import Formula, Number
 from adabest.experiments.found import is_of_sweep, runs_in, shared_target
 from adabest.experiments.illustrate import STEERING_ALGORITHMS, Leg, Move, illustrate, plane
+from adabest.experiments.measured_costs import measure_costs
 from adabest.experiments.reproduce import CHOICES, EXECUTION, Reproduction, Request
 from adabest.experiments.results import Result, Results, Tuning, read_choices, write_choices
 from adabest.experiments.sizes import Precision, Sizes, find_sizes
@@ -29,9 +31,12 @@ __all__ = [
     "STEERING_ALGORITHMS",
     "AlgorithmCosts",
     "Comparison",
+    "Cost",
     "Costs",
     "Formula",
     "Leg",
+    "MeasuredAlgorithm",
+    "MeasuredCosts",
     "Move",
     "Number",
     "Plan",
@@ -51,6 +56,7 @@ __all__ = [
     "illustrate",
     "is_of_sweep",
     "make_room",
+    "measure_costs",
     "plan",
     "plan_sweep",
     "plane",

@@ -62,9 +62,12 @@ class Request:
         return settings if self.rounds is None else {**settings, "rounds": self.rounds}
 
     def chosen(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> dict[str, Any]:
-        """What was chosen for an entry in a cell; only an algorithm under its plain name takes choices."""
+        """What was chosen for an entry in a cell; one that stands for certain values, and isn't tuned, keeps them."""
+        algorithm = self.specification.entries[entry]["algorithm"]
+        if entry != algorithm and self.specification.tuned_by(cell.name, entry) is None:
+            return {}
         for choice in choices:
-            if choice.algorithm == entry and fnmatch.fnmatchcase(cell.name, choice.cells):
+            if choice.algorithm == algorithm and fnmatch.fnmatchcase(cell.name, choice.cells):
                 return dict(choice.chosen)
         return {}
 

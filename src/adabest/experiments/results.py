@@ -204,9 +204,14 @@ def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
 
 def provenance(run: Run) -> dict[str, Any]:
     """What belongs beside a run's numbers: command, commit, hardware and versions."""
+    return provenance_of(run.environment)
+
+
+def provenance_of(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of what was noted when the numbers were made."""
     return {
-        "command": _command(str(run.environment.get("command", ""))),
-        **{k: run.environment.get(k) for k in _PROVENANCE},
+        "command": _command(str(environment.get("command", ""))),
+        **{k: environment.get(k) for k in _PROVENANCE},
     }
 
 

@@ -3,6 +3,7 @@
 from adabest.report.costs import cost_notes, cost_tables, cost_text
 from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure, sweep_figure
+from adabest.report.measured_costs import measured_cost_notes, measured_cost_tables, measured_cost_text
 from adabest.report.page import Shown, entries_of, page_text
 from adabest.report.steering import steering_figure
 from adabest.report.table import (
@@ -29,6 +30,9 @@ __all__ = [
     "datasets_table",
     "entries_of",
     "facts_table",
+    "measured_cost_notes",
+    "measured_cost_tables",
+    "measured_cost_text",
     "page_text",
     "partition_figure",
     "rounds_to",

@@ -3,11 +3,39 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from adabest.runs import Run
 
-Entries = Mapping[str, Run | Sequence[Run]]
+class Measured(Protocol):
+    """What tables and figures look at of a run, or of what is kept of one."""
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``diverged``, or what else has become of it."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """The last round that counts, or the one it diverged in."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why it diverged or ended early, if it did."""
+        ...
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last evaluated round's metrics; empty if there is none."""
+        ...
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """A metric over rounds, where it was measured: rounds and values."""
+        ...
+
+
+Kind = TypeVar("Kind", bound=Measured)
+Entries = Mapping[str, Measured | Sequence[Measured]]
 
 
 class Curve(NamedTuple):
@@ -24,12 +52,12 @@ class Curve(NamedTuple):
     spread: list[float]
 
 
-def as_lists(entries: Entries) -> dict[str, list[Run]]:
+def as_lists(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:
     """Entries as lists of runs, whether they came as runs or as lists."""
-    return {label: [entry] if isinstance(entry, Run) else list(entry) for label, entry in entries.items()}
+    return {label: [entry] if not isinstance(entry, Sequence) else list(entry) for label, entry in entries.items()}
 
 
-def mean_curve(runs: Sequence[Run], name: str) -> Curve:
+def mean_curve(runs: Sequence[Measured], name: str) -> Curve:
     """A metric over rounds, taken over several runs."""
     found: dict[int, list[float]] = {}
     for run in runs:
@@ -46,22 +74,22 @@ def _deviation(values: Sequence[float], mean: float) -> float:
     return 0.0 if same else math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 
 
-def finals(runs: Sequence[Run], name: str) -> list[float]:
+def finals(runs: Sequence[Measured], name: str) -> list[float]:
     """A metric of the last evaluated round of each run that has it."""
     return [run.final[name] for run in runs if run.final.get(name) is not None]
 
 
-def by_validation(entries: Entries) -> dict[str, list[Run]]:
+def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:
     """Entries in the order of their validation accuracy, the best first; those in which a run diverged come last."""
 
-    def rank(runs: Sequence[Run]) -> tuple[bool, float]:
+    def rank(runs: Sequence[Measured]) -> tuple[bool, float]:
         return any(run.status == "diverged" for run in runs), -fmean(finals(runs, "validation_accuracy") or [0.0])
 
     return dict(sorted(as_lists(entries).items(), key=lambda entry: rank(entry[1])))
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
+def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
     """Numbers as ``mean ± standard deviation``, a single one as it is."""
     if not values:
         return "–"
-    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")

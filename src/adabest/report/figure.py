@@ -1,8 +1,7 @@
 """Figures: curves of a comparison, and the heat map of a partition."""
 
 import functools
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation import Partition
-from adabest.report.entries import Entries, as_lists, finals, mean_curve
-from adabest.runs import Run
+from adabest.report.entries import Entries, Measured, as_lists, finals
+from adabest.report.lines import draw_runs, looks, tidy
 from adabest.runs.folder import write_atomically
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
-_COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
-_STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
 _BEST = 5  # of a sweep's entries have a line of their own
 
 
@@ -38,57 +34,51 @@ def sweep_figure(entries: Entries, title: str = "") -> Figure:
 
 
 def _curves(
-    entries: Mapping[str, Sequence[Run]], title: str, metric: str, words: str, named: int | None = None
+    entries: Mapping[str, Sequence[Measured]], title: str, metric: str, words: str, named: int | None = None
 ) -> Figure:
     """A metric and ‖θ‖ over rounds; only so many entries have a colour and a name, if that is limited."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
-    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), _lines(), strict=False):
+    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(), strict=False):
         look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
         if named is not None and number >= named:
             look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
         for axes, name in ((accuracy, metric), (norm, "cloud_norm")):
-            curve = mean_curve(runs, name)
-            axes.plot(curve.rounds, curve.mean, **look)
-            if any(curve.spread) and named is None:
-                low, high = (np.add(curve.mean, np.multiply(sign, curve.spread)) for sign in (-1, 1))
-                axes.fill_between(curve.rounds, low, high, color=colour, alpha=0.15, linewidth=0)
-            for run in runs:
-                rounds, values = run.curve(name)
-                if run.reason is not None and rounds:
-                    marker = "x" if run.status == "diverged" else "o"
-                    axes.plot(rounds[-1:], values[-1:], color=look["color"], marker=marker, markersize=9)
+            draw_runs(axes, runs, name, look, band=named is None)
     accuracy.set(title=words, xlabel="round")
     accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     accuracy.set_ylim(bottom=_lower_limit([run for runs in entries.values() for run in runs], metric))
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (accuracy, norm):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     accuracy.legend(frameon=False, loc="lower right")
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
 
 
-def scenario_figure(scenarios: Mapping[str, Mapping[str, Run]]) -> Figure:
+def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     """The same algorithms in several settings: for each, who is present, the scored model's accuracy, and ‖θ‖."""
-    figure = Figure(figsize=(3.2 * len(scenarios), 6.4), layout="constrained")
+    listed = {name: as_lists(entries) for name, entries in scenarios.items()}
+    figure = Figure(figsize=(3.2 * len(listed), 6.4), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(3, len(scenarios), sharex="col", sharey="row", height_ratios=(1, 2.2, 2), squeeze=False)
-    for column, (name, runs) in enumerate(scenarios.items()):
+    panels = figure.subplots(3, len(listed), sharex="col", sharey="row", height_ratios=(1, 2.2, 2), squeeze=False)
+    for column, (name, entries) in enumerate(listed.items()):
         present, accuracy, norm = panels[:, column]
-        present.fill_between(*next(iter(runs.values())).curve("present"), color="0.75", step="mid")
+        present.fill_between(*next(iter(entries.values()))[0].curve("present"), color="0.75", step="mid")
         present.set(title=name, ylim=(0, None))
-        for (label, run), (colour, style) in zip(runs.items(), _lines(), strict=False):
-            for axes, metric in ((accuracy, "scored_accuracy"), (norm, "cloud_norm")):
-                axes.plot(*run.curve(metric), color=colour, linestyle=style, linewidth=1.4, label=label)
+        for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
+            look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
+            draw_runs(accuracy, runs, "scored_accuracy", look)
+            draw_runs(norm, runs, "cloud_norm", look)
         norm.set(xlabel="round")
         for axes in panels[:, column]:
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
-    limits = [_lower_limit(list(runs.values()), "scored_accuracy") for runs in scenarios.values()]
+            tidy(axes)
+    limits = [
+        _lower_limit([run for runs in entries.values() for run in runs], "scored_accuracy")
+        for entries in listed.values()
+    ]
     panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
     panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
@@ -97,12 +87,7 @@ def scenario_figure(scenarios: Mapping[str, Mapping[str, Run]]) -> Figure:
     return figure
 
 
-def _lines() -> Iterator[tuple[str, Any]]:
-    """A colour and a style for each line, for ever."""
-    return zip(itertools.cycle(_COLOURS), itertools.cycle(_STYLES), strict=False)
-
-
-def _lower_limit(runs: Sequence[Run], metric: str) -> float:
+def _lower_limit(runs: Sequence[Measured], metric: str) -> float:
     """Where the accuracy axis starts: the climb of the first rounds would squeeze all differences that matter."""
     return max(0.0, min(finals(runs, metric), default=0.0) - 0.12)
 

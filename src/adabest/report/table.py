@@ -12,15 +12,16 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from adabest.data import Listing
-from adabest.report.entries import Entries, as_lists, by_validation, finals, mean_and_spread
+from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, mean_and_spread
 from adabest.runs import Run
 
+_BOLD = "**"
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head, in whatever form is asked for."""
+    """Rows of text under a head, in whatever form is asked for. What stands between two pairs of stars is bold."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -38,7 +39,7 @@ class Table:
                 min_width=max(figures, default=None),  # half a figure is another figure
             )
         for row in self.rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(_styled, row))
         return table
 
     def markdown(self) -> str:
@@ -50,8 +51,14 @@ class Table:
     def csv(self) -> str:
         """For a spreadsheet."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        plain = ([cell.replace(_BOLD, "") for cell in row] for row in self.rows)
+        csv.writer(text, lineterminator="\n").writerows([self.head, *plain])
         return text.getvalue()
+
+
+def _styled(cell: str) -> Text:
+    parts = cell.split(_BOLD)
+    return Text.assemble(*((part, "bold" if place % 2 else "") for place, part in enumerate(parts)))
 
 
 def comparison_table(entries: Entries, target: float | None = None) -> Table:
@@ -79,14 +86,14 @@ def sweep_table(entries: Entries, target: float | None = None) -> Table:
     return Table((table.head[0], "validation %", *table.head[1:]), tuple(rows))
 
 
-def common_target(runs: Sequence[Run]) -> float:
+def common_target(runs: Sequence[Measured]) -> float:
     """The highest whole percentage of accuracy that every run reaches."""
     best = [max(run.curve("scored_accuracy")[1], default=0.0) for run in runs]
     whole = 100 * min(best, default=0.0)
     return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
 
 
-def rounds_to(run: Run, target: float) -> int | None:
+def rounds_to(run: Measured, target: float) -> int | None:
     """The first evaluated round in which the scored model reaches an accuracy; None if it never does."""
     for round_number, accuracy in zip(*run.curve("scored_accuracy"), strict=True):
         if accuracy >= target:
@@ -94,7 +101,7 @@ def rounds_to(run: Run, target: float) -> int | None:
     return None
 
 
-def _cells(runs: Sequence[Run], target: float, averaged: bool) -> tuple[str, ...]:
+def _cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:
     # One seed that is lost would spoil the means of all.
     counted = [run for run in runs if run.status != "diverged"] or runs
     sent = [(run.final["bytes_down"] + run.final["bytes_up"]) / 1e6 for run in counted if run.final]
@@ -108,7 +115,7 @@ def _cells(runs: Sequence[Run], target: float, averaged: bool) -> tuple[str, ...
     )
 
 
-def _accuracy(run: Run) -> str:
+def _accuracy(run: Measured) -> str:
     """A run's accuracy, and what else must be known of its end."""
     accuracy = _percent(run.final.get("scored_accuracy"))
     if run.status == "diverged":
@@ -118,7 +125,7 @@ def _accuracy(run: Run) -> str:
     return accuracy if run.reason is None else f"{accuracy} (round {run.round})"
 
 
-def _accuracies(runs: Sequence[Run]) -> str:
+def _accuracies(runs: Sequence[Measured]) -> str:
     """The accuracy of runs that differ in their seed; what diverged has none, and is counted."""
     kept = [run for run in runs if run.status != "diverged"]
     early = [run for run in kept if run.status == "finished" and run.reason is not None]
@@ -132,7 +139,7 @@ def _accuracies(runs: Sequence[Run]) -> str:
     return f"{accuracy} ({notes})" if notes else accuracy
 
 
-def _reached(runs: Sequence[Run], target: float) -> str:
+def _reached(runs: Sequence[Measured], target: float) -> str:
     """When a target was reached, on average over seeds, with a count if some never did."""
     reached = [round_number for run in runs if (round_number := rounds_to(run, target)) is not None]
     if not reached:
@@ -144,7 +151,7 @@ def _reached(runs: Sequence[Run], target: float) -> str:
     return f"{fmean(reached):.1f}" + ("" if len(reached) == len(runs) else f" ({len(reached)} of {len(runs)})")
 
 
-def _percentages(runs: Sequence[Run], name: str) -> list[float]:
+def _percentages(runs: Sequence[Measured], name: str) -> list[float]:
     return [100 * value for value in finals(runs, name)]
 
 

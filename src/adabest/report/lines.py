@@ -1,0 +1,50 @@
+"""Lines of figures: what tells them apart, and how the runs of several seeds become one."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from adabest.report.entries import Measured, mean_curve
+
+# Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
+_COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
+_STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
+
+
+def looks() -> Iterator[tuple[str, Any]]:
+    """A colour and a style for each line, for ever."""
+    return zip(itertools.cycle(_COLOURS), itertools.cycle(_STYLES), strict=False)
+
+
+def draw_runs(
+    axes: Axes, runs: Sequence[Measured], metric: str, look: Mapping[str, Any], *, band: bool = True, scale: float = 1.0
+) -> None:
+    """A metric over rounds: the mean of runs that differ in their seed; × marks divergence, ● an early end.
+
+    Args:
+        axes: Where to draw.
+        runs: The runs of one line.
+        metric: What to draw.
+        look: What the line looks like, in matplotlib's words; its colour among them.
+        band: Whether to shade a standard deviation to each side.
+        scale: What the metric is multiplied with: 100 makes percentages.
+    """
+    curve = mean_curve(runs, metric)
+    axes.plot(curve.rounds, np.multiply(scale, curve.mean), **look)
+    if band and any(curve.spread):
+        low, high = (scale * np.add(curve.mean, np.multiply(sign, curve.spread)) for sign in (-1, 1))
+        axes.fill_between(curve.rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    for run in runs:
+        rounds, values = run.curve(metric)
+        if run.reason is not None and rounds:
+            marker = "x" if run.status == "diverged" else "o"
+            axes.plot(rounds[-1:], np.multiply(scale, values[-1:]), color=look["color"], marker=marker, markersize=9)
+
+
+def tidy(axes: Axes) -> None:
+    """A faint grid, and no frame where there is no axis."""
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,137 @@
+"""The paper's experiments as data: every specification can be read, and says what it is meant to say."""
+
+import math
+
+import pytest
+
+from adabest.errors import InputError
+from adabest.experiments import read_specification, specification_names
+from adabest.experiments.specification import Specification
+from adabest.runs.config import CONFIG_OPTIONS, algorithm_options
+
+NAMES = (
+    "fig-beta",
+    "fig-mu",
+    "fig-overfitting",
+    "fig-scale",
+    "fig-stability",
+    "fig-stability-emnist",
+    "misses-scaffold",
+    "misses-skew",
+    "population",
+    "table1",
+    "table1-exact",
+)
+
+
+@pytest.fixture(params=NAMES)
+def specification(request: pytest.FixtureRequest) -> Specification:
+    return read_specification(request.param)
+
+
+def test_all_are_there() -> None:
+    assert tuple(specification_names()) == NAMES
+
+
+class TestEvery:
+    def test_setting_is_one(self, specification: Specification) -> None:
+        for cell in specification.all_cells():
+            for entry in specification.entries:
+                settings = specification.settings_of(cell, entry)
+                rule = specification.tuned_by(cell.name, entry)
+                tuned = {} if rule is None else rule.points()[0]
+                known = {*CONFIG_OPTIONS, *algorithm_options(settings["algorithm"])}
+                assert {*settings, *tuned} <= known
+                assert isinstance(settings["dataset"], str)
+
+    def test_cohort_is_a_whole_number_of_clients(self, specification: Specification) -> None:
+        for cell in specification.all_cells():
+            cohort = cell.settings["participation"] * cell.settings["clients"]
+            assert math.isclose(cohort, round(cohort))
+            assert cohort >= 1
+
+    def test_rule_applies_somewhere(self, specification: Specification) -> None:
+        everywhere = [(cell.name, entry) for cell in specification.all_cells() for entry in specification.entries]
+        for rule in [*specification.fixed, *specification.tuned]:
+            if set(rule.entries) & set(specification.entries):
+                assert any(rule.applies(*place) for place in everywhere)
+
+    def test_default_cell_is_one(self, specification: Specification) -> None:
+        assert specification.chosen_cells()
+
+    def test_name_of_a_cell_is_its_own(self, specification: Specification) -> None:
+        names = [cell.name for cell in specification.all_cells()]
+        assert len(set(names)) == len(names)
+
+
+class TestTable1:
+    table = read_specification("table1")
+
+    def test_has_the_papers_27_cells_and_4_algorithms(self) -> None:
+        assert len(self.table.all_cells()) == 27
+        assert list(self.table.entries) == ["fedavg", "feddyn", "scaffold", "adabest"]
+        assert list(self.table.seeds) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize(("percent", "cohort", "rounds"), [("1", 1, 1000), ("10", 10, 1200), ("100", 100, 2000)])
+    def test_participation(self, percent: str, cohort: int, rounds: int) -> None:
+        for cell in self.table.chosen_cells([f"*/{percent}/*"]):
+            assert round(cell.settings["participation"] * cell.settings["clients"]) == cohort
+            assert cell.settings["rounds"] == rounds
+
+    def test_beta_is_the_papers_or_tuned_on_its_grid(self) -> None:
+        for cell in self.table.all_cells():
+            percent = cell.name.split("/")[1]
+            rule = self.table.tuned_by(cell.name, "adabest")
+            fixed = self.table.settings_of(cell, "adabest").get("beta")
+            if percent == "1":
+                assert rule is not None
+                assert rule.points() == [{"beta": 0.2}, {"beta": 0.4}, {"beta": 0.6}]
+                assert rule.rounds == 500
+                assert fixed is None
+            else:
+                assert rule is None
+                assert fixed == {"10": 0.96, "100": 0.98}[percent]
+
+    def test_exact_rows_differ_in_the_partition_alone(self) -> None:
+        legacy = {cell.name: cell.settings for cell in self.table.all_cells()}
+        exact = read_specification("table1-exact").all_cells()
+        assert len(exact) == 18
+        for cell in exact:
+            assert cell.settings == {**legacy[cell.name], "partition": "dirichlet"}
+
+
+def test_overfitting_is_read_off_the_runs_of_stability() -> None:
+    ours, other = read_specification("fig-overfitting"), read_specification("fig-stability")
+    assert ours.shares == "fig-stability"
+    assert ours.all_cells() == other.all_cells()
+    assert ours.entries == other.entries
+    assert ours.seeds == other.seeds
+
+
+def test_beta_varies_in_nine_values_and_is_not_tuned() -> None:
+    beta = read_specification("fig-beta")
+    assert [values["beta"] for values in beta.entries.values()] == [0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1]
+    assert not beta.tuned
+    assert [round(cell.settings["participation"] * 1000) for cell in beta.all_cells()] == [5, 10, 20, 50, 100]
+    assert len({cell.apart for cell in beta.all_cells()}) == 5
+
+
+class TestChoosing:
+    table = read_specification("table1")
+
+    def test_patterns(self) -> None:
+        assert [c.name for c in self.table.chosen_cells(["cifar100/10/iid"])] == ["cifar100/10/iid"]
+        assert len(self.table.chosen_cells(["cifar*/1/*", "cifar10/1/iid"])) == 6
+
+    def test_a_pattern_that_fits_nothing(self) -> None:
+        with pytest.raises(InputError, match=r"table1 has no cell 'cifar100/10/id'; did you mean 'cifar100/10/iid'"):
+            self.table.chosen_cells(["cifar10/1/iid", "cifar100/10/id"])
+
+    def test_entries(self) -> None:
+        assert self.table.chosen_entries(["adabest", "feddyn"]) == ["feddyn", "adabest"]
+        with pytest.raises(InputError, match=r"no entry 'feddin'; did you mean 'feddyn'"):
+            self.table.chosen_entries(["feddin"])
+
+    def test_an_unknown_experiment(self) -> None:
+        with pytest.raises(InputError, match=r"no experiment 'tabel1'; did you mean 'table1'"):
+            read_specification("tabel1")

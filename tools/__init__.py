@@ -1,0 +1,1 @@
+"""What makes the pages of the docs out of the package and of results."""
