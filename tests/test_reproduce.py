@@ -136,6 +136,19 @@ class TestMade:
         assert [sorted({label.split("/")[0] for label in labels}) for labels in together] == [["iid"], ["skewed"]]
         assert [len(labels) for labels in together] == [4, 4]
 
+    def test_while_tuning_progress_tells_nothing_of_the_test_set(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        blind: dict[str, bool] = {}
+
+        def watched(planned: Any, folder: Path, **options: Any) -> Any:
+            blind[folder.name] = options["blind"]
+            return compare(planned, folder, **options)
+
+        monkeypatch.setattr(reproduce_module, "compare", watched)
+        make(tmp_path, request(cells=["iid/few"]))
+        assert blind == {"tuning": True, tmp_path.name: False}
+
     def test_a_run_alone_is_the_same_run(self, made: tuple[Path, Results], tmp_path: Path) -> None:
         _, results = made
         kept = next(run for run in results.runs if run.key == ("skewed/few", "adabest", 1))

@@ -8,6 +8,7 @@ from adabest.api import (
     Costs,
     Illustration,
     Reproduced,
+    Tuning,
     compare,
     costs,
     datasets,
@@ -17,6 +18,7 @@ from adabest.api import (
     resume,
     run,
     sweep,
+    tune,
     write_report,
 )
 from adabest.data import Dataset, Defaults, from_arrays
@@ -44,6 +46,7 @@ __all__ = [
     "Run",
     "Scaffold",
     "ScaffoldM",
+    "Tuning",
     "__version__",
     "compare",
     "costs",
@@ -55,5 +58,6 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "tune",
     "write_report",
 ]

@@ -11,6 +11,7 @@ from adabest import api, report, runs
 from adabest.cli import parser
 from adabest.data import data_folder
 from adabest.errors import InputError
+from adabest.experiments import Results
 from adabest.registry import split_specification
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
@@ -31,13 +32,20 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
             "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
             parser.sweep_fields(given if chosen == "sweep" else []),
         ),
+        "tune": parser.command(
+            _tune,
+            "Choose hyper-parameters of one algorithm on the validation clients: by default of the paper's values.",
+            parser.tune_fields(given if chosen == "tune" else []),
+        ),
         "reproduce": parser.command(
             _reproduce,
             "Make an experiment of the paper anew, and its table or figure. What is there is resumed.",
             parser.reproduce_fields(),
         ),
         "resume": parser.command(
-            _resume, "Continue a run, a comparison or a sweep from its last checkpoint.", parser.resume_fields()
+            _resume,
+            "Continue a run, a comparison, a sweep or a tuning from its last checkpoint.",
+            parser.resume_fields(),
         ),
         "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
@@ -63,9 +71,7 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
 
 
 def _run(arguments: Any) -> int:
-    settings = parser.given(arguments)
-    settings["algorithm"], _ = split_specification(settings["algorithm"])  # its options are the defaults of their own
-    return _tell_run(api.run(**settings))
+    return _tell_run(api.run(**_given_by_name(arguments)))
 
 
 def _tell_run(run: runs.Run) -> int:
@@ -93,15 +99,30 @@ def _compare(arguments: Any) -> int:
 
 
 def _sweep(arguments: Any) -> int:
+    return _tell_comparison(api.sweep(**_given_by_name(arguments)))
+
+
+def _tune(arguments: Any) -> int:
+    return _tell_comparison(api.tune(**_given_by_name(arguments)))
+
+
+def _given_by_name(arguments: Any) -> dict[str, Any]:
+    """The arguments that have a value, with the name of the algorithm alone: its options have become their own."""
     settings = parser.given(arguments)
-    settings["algorithm"], _ = split_specification(settings["algorithm"])  # as for a run
-    return _tell_comparison(api.sweep(**settings))
+    settings["algorithm"], _ = split_specification(settings["algorithm"])
+    return settings
 
 
 def _tell_comparison(comparison: api.Comparison) -> int:
     _console().print(comparison.table.rich())
+    diverged = any(run.status == "diverged" for run in comparison.runs.values())
+    if isinstance(comparison, api.Tuning):
+        diverged = comparison.chosen is None  # else it is an answer that some of them do
+        values = [f"{name} = {value}" for name, value in (comparison.chosen or {}).items()]
+        words = "Nothing could be chosen: every point diverged" if diverged else f"Chosen: {', '.join(values)}"
+        _console().print(words)
     _tell_files(comparison.files)
-    return DIVERGED if any(run.status == "diverged" for run in comparison.runs.values()) else DONE
+    return DIVERGED if diverged else DONE
 
 
 def _reproduce(arguments: Any) -> int:
@@ -112,7 +133,8 @@ def _reproduce(arguments: Any) -> int:
     for note in reproduced.notes:
         console.print(note)
     _tell_files(reproduced.files)
-    return DIVERGED if any(run.status == "diverged" for run in reproduced.results.runs) else DONE
+    made = reproduced.results.runs if isinstance(reproduced.results, Results) else []
+    return DIVERGED if any(run.status == "diverged" for run in made) else DONE
 
 
 def _resume(arguments: Any) -> int:

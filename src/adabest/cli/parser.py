@@ -19,9 +19,12 @@ from adabest.errors import InputError
 from adabest.experiments import (
     DEFAULT_ALGORITHMS,
     EXECUTION,
+    TUNING_ROUNDS,
     check_algorithms,
+    read_space,
     read_vary,
     specification_names,
+    write_space,
     write_vary,
 )
 from adabest.registry import Option, check_options, options_of, split_specification
@@ -75,6 +78,27 @@ def sweep_fields(given: Sequence[str]) -> list[Field]:
         "vary": "Settings and the values to try, as in beta=0.8,0.9 mu=0.02,0.05; every combination is run. "
         "Semicolons separate values that have commas.",
         **_SEVERAL_HELP,
+    }
+    return _fields_with_algorithm(given, from_file, special, help_texts)
+
+
+def tune_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, what is tried of them, and where the runs go."""
+    from_file = {"rounds": TUNING_ROUNDS, **_from_file(given)}
+    if "vary" in from_file:
+        from_file["vary"] = write_vary(read_vary(from_file["vary"]))
+    if "space" in from_file:
+        algorithm = _value_of("--algorithm", given) or from_file.get("algorithm", Config.algorithm)
+        from_file["space"] = write_space(read_space(from_file["space"], split_specification(algorithm)[0]))
+    texts = Option(tuple[str, ...], ())
+    special = {"vary": texts, "space": texts, "trials": Option(int | None, None)}
+    special |= {name: option for name, option in _SEVERAL.items() if name != "target"}
+    help_texts = {
+        "vary": "Settings and the values to try, as in beta=0.2,0.4, in every combination. By default the paper's.",
+        "space": "Settings and what they may be, for Optuna to search: beta=0:1 mu=0.001:0.1:log batch_size=16,32.",
+        "trials": "How many points of the space to try. By default 30.",
+        "seeds": "Seeds to run each point with, in place of --seed, as in 0 1 2; the means are compared.",
+        "lanes": f"{_SEVERAL_HELP['lanes'].removesuffix('.')}, or 8 if a space is searched.",
     }
     return _fields_with_algorithm(given, from_file, special, help_texts)
 
@@ -164,7 +188,7 @@ def illustrate_fields() -> list[Field]:
 
 def reproduce_fields() -> list[Field]:
     """Which experiment, how much of it, and how it is executed."""
-    names = ", ".join(specification_names())
+    names = ", ".join([*specification_names(), api.COSTS])
     hint = tyro.conf.arg(help=f"The experiment: {names}.", metavar="NAME")
     options = {
         "cells": Option(tuple[str, ...], ()),

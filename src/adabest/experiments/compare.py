@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adabest.algorithms import Algorithm
+from adabest.data import Dataset
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
 from adabest.runs import Config, Planned, Run, check_unchanged, discard, load, read_toml, resolve, run_lanes, to_toml
@@ -86,8 +87,12 @@ def plan(
     return with_seeds(points, seeds)
 
 
-def with_seeds(points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | None) -> Plan:
+def with_seeds(
+    points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | None, loaded: Dataset | None = None
+) -> Plan:
     """The runs of settings by label, each with every seed.
+
+    All share one data set, which is read once, unless it has been loaded already.
 
     Raises:
         InputError: If the settings or seeds can't be used.
@@ -96,7 +101,6 @@ def with_seeds(points: Mapping[str, Mapping[str, Any]], seeds: Sequence[int] | N
         check_seeds(seeds)
     runs: dict[str, tuple[Config, Components]] = {}
     entries: dict[str, list[str]] = {}
-    loaded = None  # one data set for all runs, read once
     for label, settings in points.items():
         keyed = {label: settings}
         if seeds:
@@ -149,13 +153,16 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool) -> None:
             raise InputError(f"{folder / label} holds a run with other settings; choose another folder, or --overwrite")
 
 
-def compare(planned: Plan, folder: Path, *, lanes: int | None = None, show: bool = False) -> Comparison:
+def compare(
+    planned: Plan, folder: Path, *, lanes: int | None = None, blind: bool = False, show: bool = False
+) -> Comparison:
     """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
 
     Args:
         planned: The runs.
         folder: Where they are to lie.
         lanes: How many runs are trained at the same time at most. By default all.
+        blind: Whether progress tells nothing of the test set.
         show: Whether to show progress.
 
     Raises:
@@ -172,7 +179,8 @@ def compare(planned: Plan, folder: Path, *, lanes: int | None = None, show: bool
             if there and place.status()["status"] in ENDED:
                 check_unchanged(place.path, config, components)
             data_dir = config.data_dir if there else None
-            runs.append(Planned(place, config, components, there, data_dir=data_dir, label=line, group=group))
+            how = Planned(place, config, components, there, data_dir=data_dir, label=line, group=group, blind=blind)
+            runs.append(how)
         requests.heartbeat()
         run_lanes(runs, at_a_time=lanes, show=show)
     made = {label: load(folder / label) for label in planned.runs}

@@ -147,7 +147,7 @@ class Reproduction:
     def _tune(self, cells: Sequence[Cell]) -> list[Tuning]:
         """Tries the values of everything in some cells that is to be tuned, and chooses."""
         trials = self._trials(cells)
-        made = self._run(trials, self._folder / TUNING)
+        made = self._run(trials, self._folder / TUNING, blind=True)
         choices = []
         for place in dict.fromkeys(trial.place for trial in trials):
             points: dict[str, tuple[Mapping[str, Any], list[Run]]] = {}
@@ -211,13 +211,13 @@ class Reproduction:
             for entry in self._request.entries
         ]
 
-    def _run(self, jobs: Sequence[_Job], folder: Path) -> Mapping[str, Run]:
-        """Makes runs, by label."""
+    def _run(self, jobs: Sequence[_Job], folder: Path, *, blind: bool = False) -> Mapping[str, Run]:
+        """Makes runs, by label; blind if something is to be chosen by them."""
         if not jobs:
             return {}
         planned = self._plan(jobs)
         make_room(planned, folder, overwrite=False)
-        return compare(planned, folder, lanes=self._request.lanes, show=self._show).runs
+        return compare(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
 
     def _plan(self, jobs: Sequence[_Job]) -> Plan:
         runs = {}

@@ -1,9 +1,10 @@
 """Sweeps: one algorithm, every combination of some values of its settings, to be chosen from by validation accuracy."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from adabest.data import Dataset
 from adabest.errors import InputError
 from adabest.experiments.compare import Plan, label_of, with_seeds
 from adabest.registry import check_options
@@ -12,10 +13,11 @@ from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, is_pl
 _INSTEAD = {
     "seed": "pass `seeds`",
     "algorithm": "`adabest compare` takes several",
-    "dataset": "all runs of a sweep share their data",
-    "engine": "all runs of a sweep share it",
-    "precision": "all runs of a sweep share it",
+    "dataset": "all runs share their data",
+    "engine": "all runs share it",
+    "precision": "all runs share it",
 }
+_EXAMPLE = "beta=0.8,0.9"
 
 
 def plan_sweep(vary: Any, settings: Mapping[str, Any], seeds: Sequence[int] | None = None) -> Plan:
@@ -29,25 +31,70 @@ def plan_sweep(vary: Any, settings: Mapping[str, Any], seeds: Sequence[int] | No
     Raises:
         InputError: If anything can't be used.
     """
-    algorithm = settings.get("algorithm", Config.algorithm)
-    if not isinstance(algorithm, str):
-        raise InputError("a sweep takes its algorithm by name, so that it can make one for every combination")
-    axes = _checked(read_vary(vary), algorithm)
-    points = {}
-    for values in itertools.product(*axes.values()):
-        point = dict(zip(axes, values, strict=True))
-        label = label_of(",".join([algorithm, *(f"{name}={value}" for name, value in point.items())]))
-        if label in points:
+    return plan_points(grid_points(vary, settings), settings, seeds)
+
+
+def grid_points(vary: Any, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of some values, each by setting.
+
+    Raises:
+        InputError: If there are no such settings, or they can't have these values.
+    """
+    axes = check_axes(read_vary(vary), algorithm_of(settings))
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def plan_points(
+    points: Iterable[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    seeds: Sequence[int] | None = None,
+    loaded: Dataset | None = None,
+) -> Plan:
+    """The runs of an algorithm at some points, an entry for each point, in their order.
+
+    Args:
+        points: Values by setting.
+        settings: The other settings.
+        seeds: The seeds of each point's runs. By default there is one, that of the settings.
+        loaded: The data set that the settings name, if it has been loaded already.
+
+    Raises:
+        InputError: If anything can't be used.
+    """
+    algorithm = algorithm_of(settings)
+    labelled: dict[str, dict[str, Any]] = {}
+    varied: set[str] = set()
+    for point in points:
+        label = label_of_point(algorithm, point)
+        if label in labelled:
             raise InputError(f"two combinations would both be called {label!r}")
-        points[label] = {**settings, "algorithm": algorithm, **point}
-    planned = with_seeds(points, seeds)
+        labelled[label] = {**settings, "algorithm": algorithm, **point}
+        varied |= point.keys()
+    planned = with_seeds(labelled, seeds, loaded)
     for config, _ in planned.runs.values():
-        for name in axes:
+        for name in sorted(varied):
             if name not in config.essence():
                 raise InputError(f"{name} can't be varied: no result depends on it")
         if config.validation_clients == 0:
-            raise InputError("a sweep orders its runs by validation accuracy, so it needs validation_clients")
+            raise InputError("points are ordered by validation accuracy, which needs validation_clients")
     return planned
+
+
+def algorithm_of(settings: Mapping[str, Any]) -> str:
+    """The name of the algorithm that settings name.
+
+    Raises:
+        InputError: If it is an object.
+    """
+    algorithm = settings.get("algorithm", Config.algorithm)
+    if not isinstance(algorithm, str):
+        raise InputError("here an algorithm is taken by its name, so that one can be made for every combination")
+    return algorithm
+
+
+def label_of_point(algorithm: str, point: Mapping[str, Any]) -> str:
+    """What an algorithm is called at a point, which is also its folder's name."""
+    return label_of(",".join([algorithm, *(f"{name}={value}" for name, value in point.items())]))
 
 
 def read_vary(vary: Any) -> dict[str, list[Any]]:
@@ -61,11 +108,9 @@ def read_vary(vary: Any) -> dict[str, list[Any]]:
     if isinstance(vary, Mapping):
         axes = {name: list(values) if isinstance(values, list | tuple) else [] for name, values in vary.items()}
     else:
-        axes = dict(map(_read_text, vary if isinstance(vary, list | tuple) else ()))
-        if vary and len(axes) < len(vary):
-            raise InputError(f"vary names a setting twice: {', '.join(vary)}")
+        axes = read_texts(vary, "vary", _EXAMPLE)
     if not axes or not all(axes.values()):
-        raise InputError(f"a sweep needs settings with the values to try, as in beta=0.8,0.9, not vary = {vary!r}")
+        raise InputError(f"there must be settings with the values to try, as in {_EXAMPLE}, not vary = {vary!r}")
     return axes
 
 
@@ -78,16 +123,36 @@ def write_vary(axes: Mapping[str, Sequence[Any]]) -> list[str]:
     return texts
 
 
-def _read_text(text: Any) -> tuple[str, list[str]]:
-    name, equals, values = str(text).partition("=")
-    if not (name and equals):
-        raise InputError(f"vary: {text!r} should be a setting and the values to try, as in beta=0.8,0.9")
-    words = values.split(";" if ";" in values else ",")
-    return name.strip().replace("-", "_"), [word.strip() for word in words if word.strip()]
+def read_texts(texts: Any, what: str, example: str) -> dict[str, list[Any]]:
+    """Words by setting, from texts such as ``beta=0.8,0.9``; none from anything else.
+
+    Args:
+        texts: The texts.
+        what: What they are called, for messages.
+        example: What one looks like, for messages.
+
+    Raises:
+        InputError: If one has another form, or names a setting again.
+    """
+    read: dict[str, list[Any]] = {}
+    for text in texts if isinstance(texts, list | tuple) else ():
+        key, equals, values = str(text).partition("=")
+        if not (key and equals):
+            raise InputError(f"{what}: {text!r} should be a setting and the values to try, as in {example}")
+        name = key.strip().replace("-", "_")
+        if name in read:
+            raise InputError(f"{what} names a setting twice: {', '.join(map(str, texts))}")
+        words = values.split(";" if ";" in values else ",")
+        read[name] = [word.strip() for word in words if word.strip()]
+    return read
 
 
-def _checked(axes: Mapping[str, Sequence[Any]], algorithm: str) -> dict[str, list[Any]]:
-    """Values in their right types, each once."""
+def check_axes(axes: Mapping[str, Sequence[Any]], algorithm: str, what: str = "vary") -> dict[str, list[Any]]:
+    """Values by setting in their right types, each once.
+
+    Raises:
+        InputError: If a setting is unknown, can't be varied, or can't have such a value.
+    """
     known = CONFIG_OPTIONS | algorithm_options(algorithm)
     refuse_unknown(axes, known)
     checked = {}
@@ -95,8 +160,8 @@ def _checked(axes: Mapping[str, Sequence[Any]], algorithm: str) -> dict[str, lis
         if name in _INSTEAD:
             raise InputError(f"{name} can't be varied: {_INSTEAD[name]}")
         if not all(map(is_plain, values)):
-            raise InputError(f"vary: the values of {name} should be numbers or words")
+            raise InputError(f"{what}: the values of {name} should be numbers or words")
         checked[name] = [check_options("a run", {name: value}, known)[name] for value in values]
         if any(checked[name].count(value) > 1 for value in checked[name]):
-            raise InputError(f"vary: a value of {name} is named twice")
+            raise InputError(f"{what}: a value of {name} is named twice")
     return checked

@@ -16,6 +16,7 @@ from adabest.report.table import (
     runs_table,
     sweep_table,
 )
+from adabest.report.tuning import tuning_table
 
 __all__ = [
     "Shown",
@@ -42,4 +43,5 @@ __all__ = [
     "steering_figure",
     "sweep_figure",
     "sweep_table",
+    "tuning_table",
 ]

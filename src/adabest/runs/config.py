@@ -32,7 +32,8 @@ _COMPONENTS = ("dataset", "algorithm", "model", "loss")
 _DEFAULT_CLIENTS = 100
 # What models and states are kept in; local training may compute in less.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
-_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "vary", "hyperparameters"}
+_RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "hyperparameters"}
+_RESERVED |= {"vary", "space", "trials"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from adabest.runs.config import Components, Config, read_toml, resolve_again, to
 from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
 from adabest.runs.interruption import resume_command
 from adabest.runs.pace import CheckpointPace, CheckpointTime, Stopwatch
-from adabest.runs.progress import Reporter
+from adabest.runs.progress import Blinded, Reporter
 from adabest.runs.stopping import reason_to_stop
 from adabest.runs.tracking import tracked
 
@@ -44,6 +44,7 @@ class Planned:
         data_dir: The folder of the official data files, if they have moved since it began.
         label: What to call it while it shows its progress.
         group: What trackers that haven't heard of it are to group it under.
+        blind: Whether its progress tells nothing of the test set, since something is chosen by it.
     """
 
     folder: RunFolder
@@ -54,6 +55,7 @@ class Planned:
     data_dir: str | None = None
     label: str = ""
     group: str = ""
+    blind: bool = False
 
 
 class Company(NamedTuple):
@@ -188,7 +190,8 @@ def _rounds(run: Planned, company: Company, config: Config, federation: Federati
     label, first = run.label or folder.path.name, simulation.state.round
     pace = CheckpointPace(config.checkpoint_every, first, company.checkpoint_time)
     try:
-        with company.board.reporter(label, first, config.rounds) as show:
+        with company.board.reporter(label, first, config.rounds) as reporter:
+            show = Blinded(reporter) if run.blind else reporter
             last, early = yield from _until_the_end(folder, config, federation, pace, show=show, tell=tell)
     except Interrupted:
         if simulation.state.round > pace.saved_round:

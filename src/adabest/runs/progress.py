@@ -32,6 +32,22 @@ class Reporter:
         """The run ends early: this round, which is shown next, is its last."""
 
 
+class Blinded(Reporter):
+    """Shows a run by means of another reporter, but nothing that the test set says of it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Passes on what validation clients say."""
+        seen = None if metrics is None else {"validation_accuracy": metrics["validation_accuracy"]}
+        self._reporter.show(round_number, seen, steps_per_second)
+
+    def ends_at(self, round_number: int) -> None:
+        """Passes it on."""
+        self._reporter.ends_at(round_number)
+
+
 class Accuracy:
     """The last accuracy there was, in words."""
 
@@ -39,9 +55,11 @@ class Accuracy:
         self.text = "accuracy –"
 
     def update(self, metrics: Metrics | None) -> None:
-        """Takes over the accuracy of a round, if it was evaluated."""
-        if metrics is not None and metrics["scored_accuracy"] is not None:
-            self.text = f"accuracy {100 * metrics['scored_accuracy']:.1f} %"
+        """Takes over the accuracy of a round, if it was evaluated: on the test set, if that may be seen."""
+        for name, words in (("validation_accuracy", "validation accuracy"), ("scored_accuracy", "accuracy")):
+            value = None if metrics is None else metrics.get(name)
+            if value is not None:
+                self.text = f"{words} {100 * value:.1f} %"
 
 
 def make_bars(console: Console) -> Progress:

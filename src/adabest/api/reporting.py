@@ -1,0 +1,85 @@
+"""A page of runs, to be sent to colleagues."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from adabest import experiments, report, runs
+from adabest.api.several import check_target, title_of
+from adabest.api.shared import write_texts
+from adabest.errors import InputError
+from adabest.runs.folder import RunFolder
+
+
+def write_report(
+    folders: str | Path | Sequence[str | Path],
+    *,
+    html: str | Path = "report.html",
+    target: float | None = None,
+    data_dir: str | None = None,
+) -> Path:
+    """Writes a page of runs: curves, table, partitions, settings and environment, in one HTML file.
+
+    Runs that differ only in their seeds are shown as one, with mean and standard deviation.
+
+    Args:
+        folders: Folders of runs, of comparisons and sweeps, or folders with such below them; or files of results that
+            `adabest reproduce` wrote, which end in .json.
+        html: The page to write. One that is there is replaced.
+        target: The accuracy whose first round the table tells. By default the comparison's own, or one that all reach.
+        data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: If there are no runs, one can't be read, or the page can't be written.
+    """
+    page = Path(html)
+    check_target(target)
+    _check_page(page)
+    given = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
+    if not given:
+        raise InputError("a report needs folders of runs, comparisons or sweeps, or files of results")
+    kept = {path: experiments.Results.read(path) for path in given if path.suffix == ".json"}
+    found = experiments.runs_in(path for path in given if path not in kept)
+    loaded = [runs.load(_short(path)) for path in found]
+    shown = [report.Shown.of(run) for run in loaded]
+    shown += [one for path, results in kept.items() for one in report.Shown.kept(results, path.name)]
+    if not shown:
+        raise InputError(f"there are no results in {', '.join(map(str, kept))}")
+    entries = report.entries_of(shown)
+    target = experiments.shared_target(found) if target is None else target
+    sweeps = not kept and all(map(experiments.is_of_sweep, found))
+    if sweeps:
+        ordered = report.by_validation({label: [one.run for one in group] for label, group in entries.items()})
+        entries = {label: entries[label] for label in ordered}
+    titles = [*([title_of(loaded)] if loaded else []), *(results.experiment for results in kept.values())]
+    title = "; ".join(dict.fromkeys(titles))
+    text = report.page_text(entries, title=title, target=target, data_dir=data_dir, by_validation=sweeps)
+    write_texts(page.parent, {page.name: text})
+    return page
+
+
+def _check_page(page: Path) -> None:
+    """Refuses what no page can be written to, before anything is read."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"html = {str(page)!r}: the name of a page ends in .html")
+    if page.is_dir():
+        raise InputError(f"{page} is a folder; name a file in it")
+    if RunFolder(page.parent).holds_run():
+        raise InputError(
+            f"{page.parent} holds a run, which couldn't be replaced with a page in it; choose another folder"
+        )
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=page.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"can't write to the folder {page.parent}: {error.strerror or error}") from error
+
+
+def _short(path: Path) -> Path:
+    """A path as it is read best: from the working directory, if it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

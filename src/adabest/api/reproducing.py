@@ -1,0 +1,147 @@
+"""The experiments of the paper, made anew."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adabest import experiments, report
+from adabest.api.shared import ROOT, write_texts
+from adabest.errors import InputError, Interrupted
+from adabest.report import Table, paper, save_figure
+from adabest.runs.config import refuse_unknown
+from adabest.runs.folder import RunFolder
+
+COSTS = "costs"
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """An experiment of the paper, made anew.
+
+    Attributes:
+        folder: Where it lies.
+        results: What came of each run, or what was measured of costs.
+        tables: In numbers, beside the paper's where it has any, by name.
+        notes: What must be known to read them.
+        files: Results, tables and figures on disk.
+    """
+
+    folder: Path
+    results: experiments.Results | experiments.MeasuredCosts
+    tables: dict[str, Table]
+    notes: list[str]
+    files: list[Path]
+
+
+def reproduce(
+    name: str,
+    *,
+    cells: Sequence[str] = (),
+    entries: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    choices: str | Path | None = None,
+    results: Sequence[str | Path] = (),
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    show: bool = True,
+    **execution: Any,
+) -> Reproduced:
+    """Makes an experiment of the paper anew, then writes its table or figure.
+
+    What is finished in the folder already is kept, and what was begun is resumed.
+
+    Args:
+        name: The experiment, as in table1 or fig-stability; costs for what a round sends, stores and computes.
+        cells: Those of its cells that are to be made, as in cifar100/10/iid or cifar10/*/iid. By default all, or those
+            that its specification says.
+        entries: What is to be compared in them, as in feddyn adabest. By default all that it compares.
+        seeds: Seeds to make each run with. By default those of its specification.
+        rounds: Rounds of each run, in place of the experiment's own, to try it out; of costs, the rounds measured.
+        choices: File of hyper-parameters that `adabest tune` chose; they aren't tuned again. By default what was chosen
+            in the folder before, if anything was.
+        results: Files of results that were brought from elsewhere; then nothing is run.
+        lanes: How many runs are trained together at most, as lanes of one program. By default all that share their
+            shapes.
+        out: Folder to write to. By default ``runs/`` and the experiment's name.
+        show: Whether to show progress.
+        **execution: Settings that say how runs are executed: ``device``, ``precision``, ``data_dir`` and others.
+
+    Raises:
+        InputError: If something can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; the same call continues.
+    """
+    if name == COSTS:
+        if cells or seeds or choices or lanes:
+            raise InputError("costs are measured in one setting: leave out cells, seeds, choices and lanes")
+        return _reproduce_costs(Path(out) if out else ROOT / COSTS, entries, rounds, results, execution)
+    specification = experiments.read_specification(name)
+    folder = Path(out) if out else ROOT / specification.shares
+    if results:
+        found = [experiments.Results.read(Path(path)) for path in results]
+        return _render(name, folder, functools.reduce(experiments.Results.merged, found))
+    refuse_unknown(execution, experiments.EXECUTION)
+    if seeds:
+        experiments.check_seeds(seeds)
+    kept = folder / experiments.CHOICES
+    files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
+    request = experiments.Request(
+        specification,
+        specification.chosen_cells(cells),
+        specification.chosen_entries(entries),
+        seeds or specification.seeds,
+        rounds,
+        execution,
+        [choice for file in files for choice in experiments.read_choices(file)],
+        lanes,
+    )
+    lock = RunFolder(folder)
+    lock.acquire()
+    try:
+        making = experiments.Reproduction(request, folder, show=show)
+        making.check()
+        made = making.make(lambda so_far: so_far.write(folder / f"{name}.json"))
+    except Interrupted:
+        raise Interrupted("interrupted; the same command continues where it was") from None
+    finally:
+        lock.release()
+    return _render(name, folder, made)
+
+
+def _reproduce_costs(
+    folder: Path,
+    algorithms: Sequence[str],
+    rounds: int | None,
+    results: Sequence[str | Path],
+    execution: Mapping[str, Any],
+) -> Reproduced:
+    """What a round costs, measured."""
+    if len(results) > 1:
+        raise InputError("costs come from one file: rounds that weren't measured side by side can't be compared")
+    if results:
+        measured = experiments.MeasuredCosts.read(Path(results[0]))
+    else:
+        repeats = {} if rounds is None else {"repeats": rounds}
+        measured = experiments.measure_costs(execution, algorithms=list(algorithms) or None, **repeats)
+    tables = report.measured_cost_tables(measured)
+    csvs = {f"{COSTS}-{part}.csv": table.csv() for part, table in tables.items()}
+    texts = write_texts(folder, {f"{COSTS}.md": report.measured_cost_text(measured), **csvs})
+    place = folder / f"{COSTS}.json"
+    measured.write(place)
+    return Reproduced(folder, measured, tables, report.measured_cost_notes(measured), [place, *texts])
+
+
+def _render(name: str, folder: Path, results: experiments.Results) -> Reproduced:
+    rendered = paper.render(name, results)
+    csvs = {f"{name}-{part}.csv": table.csv() for part, table in rendered.tables.items()}
+    texts = write_texts(folder, {f"{name}.md": rendered.markdown(), **csvs})
+    place = folder / f"{results.experiment}.json"
+    results.write(place)
+    figures = [
+        path
+        for part, figure in rendered.figures.items()
+        for path in save_figure(figure, folder / paper.figure_name(name, part))
+    ]
+    return Reproduced(folder, results, rendered.tables, rendered.notes, [place, *texts, *figures])

@@ -1,0 +1,221 @@
+"""Several runs, trained together and compared: algorithms, or points of a sweep."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from adabest import experiments, report
+from adabest.algorithms import Algorithm
+from adabest.api.shared import ROOT, digest, findable, merge, write_texts
+from adabest.errors import InputError, Interrupted
+from adabest.experiments import DEFAULT_ALGORITHMS
+from adabest.report import Table
+from adabest.runs import Config, Run
+from adabest.runs.config import SURROUNDINGS
+from adabest.runs.folder import RunFolder
+from adabest.runs.interruption import resume_command
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished comparison.
+
+    Attributes:
+        folder: Where it lies.
+        runs: The runs by label.
+        entries: What is compared, by label: a run each, or one for every seed.
+        table: The comparison in numbers.
+        files: The table and the figure on disk.
+    """
+
+    folder: Path
+    runs: dict[str, Run]
+    entries: dict[str, list[Run]]
+    table: Table
+    files: list[Path]
+
+
+def compare(
+    config: str | Path | None = None,
+    *,
+    algorithms: Sequence[str | Algorithm] | None = None,
+    seeds: Sequence[int] | None = None,
+    target: float | None = None,
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Runs several algorithms on the same clients, then writes a table and a figure.
+
+    What is finished in the folder already is kept, and what was begun is resumed.
+
+    Args:
+        config: A TOML file with settings.
+        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
+        seeds: Seeds to run each algorithm with, in place of ``seed``; the table has means and standard deviations.
+        target: The accuracy whose first round the table tells. By default one that all reach.
+        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+            all.
+        out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether to make all runs anew, whatever lies there.
+        show: Whether to show progress.
+        **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
+    """
+    given = {"algorithms": algorithms, "seeds": seeds, "target": target, "lanes": lanes}
+    merged = merge(config, settings, **given, out=out, overwrite=overwrite)
+    asked = Asked.taken_from(merged, "compare")
+    chosen = merged.pop("algorithms", DEFAULT_ALGORITHMS)
+    planned = experiments.plan(chosen, merged, asked.seeds)
+    return _make(asked, planned, {"algorithms": list(chosen)}, merged, show=show)
+
+
+def sweep(
+    config: str | Path | None = None,
+    *,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    target: float | None = None,
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
+
+    The table is in the order of validation accuracy. What is finished in the folder already is kept, and what was begun
+    is resumed.
+
+    Args:
+        config: A TOML file with settings.
+        vary: The values to try by setting, as in ``{"beta": [0.8, 0.9], "mu": [0.02, 0.05]}``, or as texts such as
+            ``beta=0.8,0.9``.
+        seeds: Seeds to run each combination with, in place of ``seed``; the table has means and standard deviations.
+        target: The accuracy whose first round the table tells. By default one that all reach.
+        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+            all.
+        out: The sweep's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether to make all runs anew, whatever lies there.
+        show: Whether to show progress.
+        **settings: The other settings of all runs.
+    """
+    given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
+    merged = merge(config, settings, **given, out=out, overwrite=overwrite)
+    asked = Asked.taken_from(merged, "sweep")
+    axes = experiments.read_vary(merged.pop("vary", None))
+    planned = experiments.plan_sweep(axes, merged, asked.seeds)
+    return _make(asked, planned, {"vary": experiments.write_vary(axes)}, merged, show=show)
+
+
+Kind = Literal["compare", "sweep", "tune"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a comparison as a whole, beside the settings of its runs."""
+
+    kind: Kind
+    seeds: Sequence[int] | None
+    target: float | None
+    lanes: int | None
+    out: str | Path | None
+    overwrite: bool
+
+    @classmethod
+    def taken_from(cls, settings: dict[str, Any], kind: Kind) -> "Asked":
+        """Takes it out of settings, and refuses what can't be."""
+        target, lanes = settings.pop("target", None), settings.pop("lanes", None)
+        check_target(target)
+        if lanes is not None and not (type(lanes) is int and lanes >= 1):
+            raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
+        seeds, out = settings.pop("seeds", None) or None, settings.pop("out", None)
+        return cls(kind, seeds, target, lanes, out, settings.pop("overwrite", False))
+
+
+def check_target(target: Any) -> None:
+    """Refuses what is no accuracy.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
+        raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
+
+
+def _make(
+    asked: Asked, planned: experiments.Plan, what: dict[str, Any], settings: dict[str, Any], *, show: bool
+) -> Comparison:
+    with begun(asked, planned, what, settings) as folder:
+        made = experiments.compare(planned, folder, lanes=asked.lanes, show=show)
+        return _report(made, asked.target, sweep=asked.kind == "sweep")
+
+
+@contextlib.contextmanager
+def begun(
+    asked: Asked, planned: experiments.Plan, what: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Iterator[Path]:
+    """The folder of several runs, which is named and remembered by what they are and their settings.
+
+    While entered, nobody else works there.
+
+    Args:
+        asked: What is asked of all of them.
+        planned: The runs that there must be room for.
+        what: What tells them apart, as the call takes it.
+        settings: The settings of all of them.
+
+    Raises:
+        InputError: If the folder can't be used.
+        Interrupted: If the work was interrupted; it says how to go on.
+    """
+    essence = {name: value for name, value in settings.items() if name not in SURROUNDINGS}
+    if asked.seeds:
+        essence["seeds"] = list(asked.seeds)
+    folder = Path(asked.out) if asked.out else ROOT / f"{asked.kind}-{digest(*what.values(), essence)}"
+    found = findable(settings, next(iter(planned.runs.values()))[0])
+    extra = {"target": asked.target, "lanes": asked.lanes, "seeds": asked.seeds}
+    lock = RunFolder(folder)
+    lock.acquire()
+    try:
+        experiments.make_room(planned, folder, overwrite=asked.overwrite)
+        experiments.remember(folder, {**what, **settings, **found, **extra})
+        yield folder
+    except Interrupted:
+        resumable = experiments.recall(folder) is not None
+        how = resume_command(folder) if resumable else f"the same call of adabest.{asked.kind}"
+        raise Interrupted(f"interrupted; resume with: {how}") from None
+    finally:
+        lock.release()
+
+
+def _report(comparison: experiments.Comparison, target: float | None, *, sweep: bool) -> Comparison:
+    folder, entries = comparison.folder, comparison.entries
+    title = title_of(list(comparison.runs.values()))
+    if sweep:
+        entries = report.by_validation(entries)
+        table, figure = report.sweep_table(entries, target), report.sweep_figure(entries, title)
+    else:
+        table, figure = report.comparison_table(entries, target), report.comparison_figure(entries, title)
+    texts = write_texts(folder, {"table.md": table.markdown(), "table.csv": table.csv()})
+    figures = report.save_figure(figure, folder / "figure")
+    return Comparison(folder, comparison.runs, entries, table, [*texts, *figures])
+
+
+def title_of(compared: Sequence[Run]) -> str:
+    """What is the same for all runs, and their seeds."""
+    seeds = sorted({run.config.seed for run in compared})
+    parts = [_parts(run.config) for run in compared]
+    shared = [part for number, part in enumerate(parts[0]) if all(other[number] == part for other in parts)]
+    return ", ".join([*shared, f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"])
+
+
+def _parts(config: Config) -> list[str]:
+    details = {"shards": f", {config.shards} each"} | dict.fromkeys(
+        ("dirichlet", "dirichlet-legacy"), f" α = {config.alpha:g}"
+    )
+    skew = f"{config.partition}{details.get(str(config.partition), '')}"
+    return [config.dataset, f"{config.clients} clients", f"{100 * config.participation:g} % a round", skew]

@@ -1,0 +1,65 @@
+"""What the calls of the package share: where settings come from, and where files go."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from adabest import runs
+from adabest.data import Dataset
+from adabest.errors import InputError
+from adabest.runs import Config
+from adabest.runs.folder import write_text
+
+ROOT = Path("runs")
+
+
+def merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    """The file's settings, overridden by those given in Python; what wasn't given doesn't count."""
+    from_file = runs.read_toml(Path(config)) if config is not None else {}
+    given = {name: value for name, value in arguments.items() if value is not None and value is not False}
+    return runs.merge(from_file, {**settings, **given})
+
+
+def findable(settings: Mapping[str, Any], config: Config) -> dict[str, str]:
+    """Where data lie, as it is found from any working directory."""
+    return {name: getattr(config, name) for name in ("dataset", "data_dir") if isinstance(settings.get(name), str)}
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Writes files of a folder by name, and says where.
+
+    Raises:
+        InputError: If they can't be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    except OSError as error:
+        raise InputError(f"can't write to the folder {folder}: {error.strerror or error}") from error
+    return [folder / name for name in texts]
+
+
+def slug(name: str) -> str:
+    """A name as a part of a folder's."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
+
+
+def digest(*what: Any) -> str:
+    """A short name of things."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=_describe).encode()).hexdigest()[:8]
+
+
+def _describe(thing: Any) -> str:
+    """What tells an object from another of its kind, as far as that can be read off it."""
+    if isinstance(thing, Dataset):
+        return thing.fingerprint()
+    if isinstance(thing, nn.Module):
+        weights = [tensor.detach().cpu().numpy().tobytes() for tensor in thing.state_dict().values()]
+        return hashlib.sha256(b"|".join([repr(thing).encode(), *weights])).hexdigest()
+    return str(getattr(thing, "__qualname__", repr(thing)))

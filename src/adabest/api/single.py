@@ -1,0 +1,56 @@
+"""One run, made or read back."""
+
+from pathlib import Path
+from typing import Any
+
+from adabest import runs
+from adabest.api.shared import ROOT, merge, slug
+from adabest.data import is_file_name
+from adabest.registry import split_specification
+from adabest.runs import Run
+
+
+def run(
+    config: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Run:
+    """Runs one algorithm.
+
+    Args:
+        config: A TOML file with settings.
+        out: The run's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether a run that lies there may be replaced.
+        show: Whether to show progress.
+        **settings: Settings by the names of ``Config`` and the algorithm's hyper-parameters; they override the file's.
+            ``dataset``, ``algorithm``, ``model`` and ``loss`` may be objects.
+
+    Returns:
+        The run, finished or diverged.
+
+    Raises:
+        InputError: If something can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; ``resume`` continues.
+    """
+    merged = merge(config, settings, out=out, overwrite=overwrite)
+    folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
+    complete, components = runs.resolve(merged)
+    place = (
+        Path(folder)
+        if folder
+        else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
+    )
+    runs.start(complete, components, place, overwrite=replace, show=show)
+    return runs.load(place)
+
+
+def load(folder: str | Path) -> Run:
+    """Reads a run back: its configuration, its metrics and its model."""
+    return runs.load(folder)
+
+
+def _dataset_slug(name: str) -> str:
+    return slug(Path(name).stem if is_file_name(name) else split_specification(name)[0])
