@@ -14,7 +14,8 @@ from tiny_runs import command, stripes, tiny
 
 import adabest
 from adabest.errors import InputError
-from adabest.report import comparison_figure, comparison_table
+from adabest.experiments import Result, Results
+from adabest.report import Shown, comparison_figure, comparison_table, entries_of
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.page import curves, heat
 from adabest.report.page.page import COLOURS, json_for_script
@@ -172,6 +173,29 @@ class TestEntries:
     def test_settings_that_read_the_same_lose_no_run(self) -> None:
         found = entries([make_run(learning_rate=rate) for rate in (0.1, 0.1000001, 0.2)])
         assert list(found) == ["fedavg,learning_rate=0.1", "fedavg,learning_rate=0.1 (2)", "fedavg,learning_rate=0.2"]
+
+    def test_results_that_were_kept(self, tmp_path: Path) -> None:
+        runs = [make_run(algorithm=name, seed=seed) for name in ("fedavg", "adabest") for seed in (0, 1)]
+        for cells in (["digits/5"], ["digits/5", "digits/10"]):
+            kept = [Result.of(run, cell, run.config.algorithm, {}) for cell in cells for run in runs]
+            Results("table1", kept).write(tmp_path / "table1.json")
+            page = adabest.write_report(tmp_path / "table1.json", html=tmp_path / "p.html").read_text(encoding="utf-8")
+            prefixes = [""] if len(cells) == 1 else [f"{cell}: " for cell in cells]
+            labels = [f"{prefix}{name}" for prefix in prefixes for name in ("fedavg", "adabest")]
+            assert [(entry["label"], entry["runs"]) for entry in data_of(page)["entries"]] == [
+                (one, 2) for one in labels
+            ]
+        assert "<title>table1</title>" in page
+        assert data_of(page)["lines"]["scored_accuracy"][0]["mean"] == [0.5, 0.8, 0.75, 0.9]
+        assert rows_of(page, "results")[1][:2] == [labels[0], "90.0 ± 0.0"]
+        store(runs[0], tmp_path / "run")
+        both = adabest.write_report([tmp_path / "run", tmp_path / "table1.json"], html=tmp_path / "p.html")
+        found = data_of(both.read_text(encoding="utf-8"))["entries"]
+        assert [entry["label"] for entry in found] == ["fedavg", *labels]
+
+    def test_no_two_entries_have_one_label(self) -> None:
+        kept = Results("x", [Result.of(make_run(), "cell", "fedavg", {})])
+        assert list(entries_of([*Shown.kept(kept, "x.json"), Shown.of(make_run())])) == ["fedavg", "fedavg (2)"]
 
     def test_endings(self) -> None:
         runs = [
@@ -353,6 +377,9 @@ class TestBadInput:
             adabest.write_report([tmp_path / "nothing"], html=tmp_path / "page.html")
         with pytest.raises(InputError, match="a report needs folders"):
             adabest.write_report([], html=tmp_path / "page.html")
+        Results("table1", []).write(tmp_path / "none.json")
+        with pytest.raises(InputError, match=r"there are no results in .*none\.json"):
+            adabest.write_report(tmp_path / "none.json", html=tmp_path / "page.html")
         assert not (tmp_path / "page.html").exists()
 
     def test_places_that_no_page_can_be_written_to(self, run: Path, tmp_path: Path) -> None:

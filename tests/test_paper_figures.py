@@ -62,6 +62,9 @@ class TestStability:
         assert [axes.get_yscale() for axes in figure.axes] == ["log", "linear", "linear"]
         assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "round"]
         assert len({axes.get_xlim() for axes in figure.axes}) == 1
+        figure.draw_without_rendering()
+        shown = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        assert {"1", "2", "5", "10"} <= set(shown)
         assert figure.axes[0].get_title() == "CIFAR-100, 1000 clients, 5 a round, α = 0.3, 3 seeds"
         assert names(figure) == ["FedAvg", "FedDyn", "SCAFFOLD", "AdaBest"]
 
@@ -170,6 +173,11 @@ class TestSensitivity:
         assert len({axes.get_ylim() for axes in figure.axes}) == 4
         left, right = (line_of(axes, "μ = 0.16") for axes in figure.axes[:2])
         assert (left.get_color(), left.get_marker()) == (right.get_color(), right.get_marker())
+
+    def test_mu_shows_where_norms_settle(self) -> None:
+        norms = [50.0, 12.5, 12.0, 12.25, 12.0, 12.0, 12.0]  # evaluated in rounds 100 to 700; a fifth is 140
+        run = made("mnist", "adabest,mu=0.02", [90.0] * 7, rounds=700, cloud_norm=norms)
+        assert drawn("fig-mu", [run]).axes[2].get_ylim() == pytest.approx((11.87, 12.63))  # 0.06 · 0.5 + 0.1 around
 
     def test_two_data_sets_are_two_figures(self) -> None:
         runs = everyone(["mnist", "emnist-l"], seeds=1, entries=MUS)

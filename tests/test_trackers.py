@@ -1,5 +1,6 @@
 """The trackers themselves, offline: what their own readers find is what the metrics say, also after a kill."""
 
+import importlib
 import json
 import struct
 import types
@@ -300,7 +301,16 @@ class TestMLflow:
         }
 
     def test_without_a_store_the_run_keeps_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a newcomer has: mlflow-skinny, and no variable set."""
+        """What a newcomer has: mlflow-skinny, no database (other packages may bring one), and no variable set."""
+        mlflow: Any = importlib.import_module("mlflow")
+        full = mlflow.MlflowClient
+
+        def skinny(tracking_uri: str | None = None) -> Any:
+            if tracking_uri is None:
+                raise mlflow.exceptions.MlflowException("there is no database")
+            return full(tracking_uri=tracking_uri)
+
+        monkeypatch.setattr(mlflow, "MlflowClient", skinny)
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.chdir(tmp_path)

@@ -23,7 +23,8 @@ def write_report(
     Runs that differ only in their seeds are shown as one, with mean and standard deviation.
 
     Args:
-        folders: Folders of runs, of comparisons and sweeps, or folders with such below them.
+        folders: Folders of runs, of comparisons and sweeps, or folders with such below them; or files of results that
+            `adabest reproduce` wrote, which end in .json.
         html: The page to write. One that is there is replaced.
         target: The accuracy whose first round the table tells. By default the comparison's own, or one that all reach.
         data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
@@ -39,16 +40,23 @@ def write_report(
     _check_page(page)
     given = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     if not given:
-        raise InputError("a report needs folders of runs, comparisons or sweeps")
-    found = experiments.runs_in(given)
+        raise InputError("a report needs folders of runs, comparisons or sweeps, or files of results")
+    kept = {path: experiments.Results.read(path) for path in given if path.suffix == ".json"}
+    found = experiments.runs_in(path for path in given if path not in kept)
     loaded = [runs.load(_short(path)) for path in found]
-    entries = report.entries_of([report.Shown.of(run) for run in loaded])
+    shown = [report.Shown.of(run) for run in loaded]
+    shown += [one for path, results in kept.items() for one in report.Shown.kept(results, path.name)]
+    if not shown:
+        raise InputError(f"there are no results in {', '.join(map(str, kept))}")
+    entries = report.entries_of(shown)
     target = experiments.shared_target(found) if target is None else target
-    sweeps = all(map(experiments.is_of_sweep, found))
+    sweeps = not kept and all(map(experiments.is_of_sweep, found))
     if sweeps:
         ordered = report.by_validation({label: [one.run for one in group] for label, group in entries.items()})
         entries = {label: entries[label] for label in ordered}
-    text = report.page_text(entries, title=title_of(loaded), target=target, data_dir=data_dir, by_validation=sweeps)
+    titles = [*([title_of(loaded)] if loaded else []), *(results.experiment for results in kept.values())]
+    title = "; ".join(dict.fromkeys(titles))
+    text = report.page_text(entries, title=title, target=target, data_dir=data_dir, by_validation=sweeps)
     write_texts(page.parent, {page.name: text})
     return page
 

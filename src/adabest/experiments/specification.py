@@ -118,7 +118,7 @@ class Specification:
             if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in everything):
                 axes = "/".join("{" + ",".join(values) + "}" for values in self.axes.values())
                 raise InputError(
-                    f"{self.name} has no cell {pattern!r}; {nearest(pattern, [cell.name for cell in everything])} "
+                    f"{self.name} has no cell {pattern!r}; {nearest(pattern, [cell.name for cell in everything])}. "
                     f"Its cells are {axes}, and * stands for any part"
                 )
         return [cell for cell in everything if any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in wanted)]

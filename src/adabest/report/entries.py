@@ -69,7 +69,7 @@ def mean_curve(runs: Sequence[Measured], name: str) -> Curve:
 
 
 def _deviation(values: Sequence[float], mean: float) -> float:
-    """What ``stdev`` gives, up to rounding, in a hundredth of its time: curves have many points."""
+    """What ``stdev`` gives, up to rounding, in a fraction of its time: curves have many points."""
     same = min(values) == max(values)
     return 0.0 if same else math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 

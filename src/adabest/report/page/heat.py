@@ -20,6 +20,7 @@ from adabest.runs.config import is_object_name
 _SCHEME = ("clients", "validation_clients", "partition", "alpha", "shards", "unbalance", "seed", "partition_seed")
 _MOST_COLUMNS = 600  # of a map: neighbours among more clients share one
 _MOST_CELLS = 400_000  # of all maps: a megabyte or so
+_LEFT_OUT = "it was left out, since so many maps would make this page too large"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,15 @@ def heat_maps(entries: Mapping[str, Sequence[Shown]], data_dir: str | None = Non
             "labels": list(dict.fromkeys(label for label, _ in those)),
         }
         try:
+            if room <= 0:
+                raise InputError(_LEFT_OUT)
             partition = _draw_again(first, data_dir or first.data_dir, loaded)
             if partition.fingerprint != fingerprint:
                 raise InputError("what is found under the name of its data set today makes another one")
             drawn = _cells(partition)
             room -= drawn["counts"].size
             if room < 0:
-                raise InputError("it was left out, since so many maps would make this page too large")
+                raise InputError(_LEFT_OUT)
             maps.append(HeatMap(**known, **{name: _plain(value) for name, value in drawn.items()}))
         except Exception as error:  # whatever a data set of the reader's own raises: the rest is worth showing
             why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"

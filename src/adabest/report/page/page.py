@@ -234,7 +234,7 @@ def _runs(entries: Mapping[str, Sequence[Shown]]) -> Table:
         for label, group in entries.items()
         for one in group
     ]
-    return Table(("entry", "seed", "folder", "what became of it"), tuple(rows))
+    return Table(("entry", "seed", "where", "what became of it"), tuple(rows))
 
 
 def _environment(shown: Sequence[Shown]) -> str:

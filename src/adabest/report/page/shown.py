@@ -2,12 +2,13 @@
 
 import itertools
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from adabest.experiments import Results
 from adabest.experiments.results import without_places
+from adabest.report.entries import Measured
 from adabest.runs import Run
 from adabest.runs.folder import ENDED
 
@@ -27,15 +28,17 @@ class Shown:
         environment: Versions, hardware, the commit and the command.
         partition: The statistics of its partition.
         data_dir: Where its data were looked for, if that was said.
+        label: What its entry is called, if that isn't for its settings to say.
     """
 
-    run: Run
+    run: Measured
     place: str
     settings: Mapping[str, Any]
     execution: Mapping[str, Any]
     environment: Mapping[str, Any]
     partition: Mapping[str, Any]
-    data_dir: str | None
+    data_dir: str | None = None
+    label: str | None = None
 
     @classmethod
     def of(cls, run: Run) -> "Shown":
@@ -54,6 +57,23 @@ class Shown:
             partition=run.identity.get("partition", {}),
             data_dir=run.config.data_dir,
         )
+
+    @classmethod
+    def kept(cls, results: Results, place: str) -> list["Shown"]:
+        """What is to be shown of the results of an experiment, which were kept in some place."""
+        several = len(results.cells()) > 1
+        return [
+            cls(
+                run=result,
+                place=place,
+                settings={**result.settings, SEEDS[0]: result.seed},
+                execution={},
+                environment={name: value for name, value in result.provenance.items() if value is not None},
+                partition=result.partition,
+                label=f"{result.cell}: {result.entry}" if several else result.entry,
+            )
+            for result in results.runs
+        ]
 
     @property
     def ending(self) -> Ending:
@@ -89,18 +109,26 @@ def entries_of(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
                 break
         else:
             repeats.append([one])
-    names = _telling([repeats[0][0].settings for repeats in groups.values()])
+    firsts = [repeats[0][0] for repeats in groups.values()]
+    names = _telling([one.settings for one in firsts if one.label is None])
     entries: dict[str, list[Shown]] = {}
-    counts: Counter[str] = Counter()  # of repeated runs, and of settings that differ in digits nobody reads
-    for group in itertools.chain.from_iterable(groups.values()):
-        label = _label(group[0].settings, names)
-        counts[label] += 1
-        entries[label if counts[label] == 1 else f"{label} ({counts[label]})"] = sorted(group, key=_seeds)
+    for first, repeats in zip(firsts, groups.values(), strict=True):
+        label = _label(first.settings, names) if first.label is None else first.label
+        for group in repeats:
+            entries[_free(label, entries)] = sorted(group, key=_seeds)
     return entries
+
+
+def _free(label: str, taken: Collection[str]) -> str:
+    """A label that nothing else has."""
+    numbered = (f"{label} ({number})" for number in itertools.count(2))
+    return label if label not in taken else next(other for other in numbered if other not in taken)
 
 
 def _key(one: Shown) -> str:
     """What runs of one entry have in common."""
+    if one.label is not None:
+        return one.label
     return json.dumps({name: one.settings[name] for name in sorted(one.settings) if name not in SEEDS}, default=str)
 
 

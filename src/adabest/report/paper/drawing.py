@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from adabest.report.entries import Measured
 from adabest.report.lines import draw_runs, tidy
@@ -88,22 +89,35 @@ def draw_entries(
     looks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """A line for each entry: the mean over seeds, in a band of a standard deviation to each side."""
-    scale = 100.0 if metric.endswith("accuracy") else 1.0
+    scale = _scale(metric)
     for number, entry in enumerate(in_order(entries)):
         look = look_of(entry) if looks is None else looks[entry]
         points = max((len(run.curve(metric)[0]) for run in entries[entry]), default=0)
         draw_runs(axes, entries[entry], metric, with_marks(look, points, number, len(entries)), scale=scale)
 
 
+def _scale(metric: str) -> float:
+    """What a metric is multiplied with: accuracies are shown in per cent."""
+    return 100.0 if metric.endswith("accuracy") else 1.0
+
+
 def zoom(axes: Axes, runs: Iterable[Measured], metric: str) -> None:
-    """Shows the percentages that come after the first climb, which would squeeze all differences that matter."""
+    """Shows what comes after the first rounds, which would squeeze all differences that matter."""
     values: list[float] = []
     for run in runs:
         rounds, curve = run.curve(metric)
-        values += [value for r, value in zip(rounds, curve, strict=True) if r >= _CLIMB * rounds[-1]]
+        values += [_scale(metric) * value for r, value in zip(rounds, curve, strict=True) if r >= _CLIMB * rounds[-1]]
     if values:
-        low, high = 100 * min(values), 100 * max(values)
-        axes.set_ylim(low - 0.06 * (high - low) - 0.1, high + 0.06 * (high - low) + 0.1)
+        margin = 0.06 * (max(values) - min(values)) + 0.1
+        axes.set_ylim(min(values) - margin, max(values) + margin)
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic axis with numbers that need no powers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def absent(axes: Axes) -> None:

@@ -15,6 +15,7 @@ from adabest.report.paper.drawing import (
     draw_entries,
     finish,
     graded_looks,
+    logarithmic,
     look_of,
     panels,
     with_marks,
@@ -38,7 +39,7 @@ def stacked_figure(runs: Runs, metrics: Sequence[str], titles: Mapping[str, str]
             if column == 0:
                 axes.set_ylabel(LABELS[metric])
             if metric == "scored_loss":
-                axes.set_yscale("log")
+                logarithmic(axes)
             if metric == _ACCURACY and zoomed:
                 zoom(axes, flat(entries), metric)
         grid[0, column].set_title(titles[cell], fontsize=10)
@@ -100,7 +101,7 @@ def mu_figure(entries: Mapping[str, Sequence[Result]], title: str) -> Figure:
                 absent(axes)
             if column == 0:
                 axes.set_ylabel(LABELS[metric])
-        zoom(grid[0, column], flat(own), _ACCURACY)
+            zoom(axes, flat(own), metric)
     finish(figure, title)
     return figure
 

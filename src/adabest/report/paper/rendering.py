@@ -123,6 +123,7 @@ def _stability_emnist(runs: Runs) -> Rendered:
 
 
 _BANDS = "Lines are means over seeds, bands a standard deviation (n − 1) to each side; × marks divergence."
+_ZOOMED_BOTH = "Scales differ from panel to panel, and show what comes after the first fifth of the rounds."
 _ZOOMED = "The axis of accuracy leaves out where everyone climbs, in the first fifth of the rounds."
 
 
@@ -160,7 +161,7 @@ def _mu(runs: Runs) -> Rendered:
     for cell, title in _titles(runs).items():
         name = "fig-mu" if len(runs) == 1 else f"fig-mu-{cell}"
         pictures[name] = figures.mu_figure(runs[cell], title)
-    return Rendered({"final": final_table(runs)}, pictures, [_BANDS, _ZOOMED, "Scales differ from panel to panel."])
+    return Rendered({"final": final_table(runs)}, pictures, [_BANDS, _ZOOMED_BOTH])
 
 
 def _beta(runs: Runs) -> Rendered:

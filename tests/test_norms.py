@@ -1,0 +1,30 @@
+"""‖h_i‖ of many clients at a time, as on a GPU, is what it is one by one."""
+
+import pytest
+from side_by_side import Case, run, simulate
+
+from adabest.engine import BatchedEngine, Exchange, exchange
+from adabest.engine import simulation as simulation_module
+from adabest.runs.config import make_algorithm
+
+CASE = Case("mlp,hidden=5", (1, 5, 5))
+NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabest,beta=0.5")
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 32])
+@pytest.mark.parametrize("name", NAMES)
+def test_side_by_side(name: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def both(request: Exchange) -> list[float]:
+        one_by_one = exchange.estimate_norms(request)
+        assert exchange.norms_side_by_side(request) == pytest.approx(one_by_one, rel=1e-12)
+        seen.append(len(one_by_one))
+        return one_by_one
+
+    monkeypatch.setattr(exchange, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(simulation_module, "estimate_norms", both)
+    run(simulate(make_algorithm(name), CASE, BatchedEngine), rounds=3)
+    assert len(seen) == 3
+    keeps = not name.startswith("fed") or name == "feddyn"
+    assert (seen[-1] > 3) == keeps  # more than a cohort
