@@ -298,7 +298,9 @@ class TestPlace:
     def test_other_settings_are_refused(self, tmp_path: Path) -> None:
         compare(tmp_path / "all", rounds=1)
         before = contents(tmp_path / "all")
-        with pytest.raises(InputError, match=r"fedavg holds a run with other settings; choose another folder"):
+        with pytest.raises(
+            InputError, match=r"fedavg holds a run with other settings \(rounds\); choose another folder"
+        ):
             compare(tmp_path / "all", rounds=2)
         with pytest.raises(InputError, match=r"adabest holds a run with other settings"):
             compare(tmp_path / "all", rounds=1, beta=0.5)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import Killed, ends_after
 
 import adabest
-from adabest.errors import InputError
+from adabest.errors import InputError, Interrupted
 from adabest.experiments import Reproduction, Request, Result, Results, Tuning, compare, read_choices, write_choices
 from adabest.experiments import reproduce as reproduce_module
 from adabest.experiments.choice import Point, choose
@@ -173,11 +174,28 @@ class TestAgain:
         assert more.tuning == first.tuning
         assert not (tmp_path / "tuning" / "iid/few" / "adabest,beta=0.1,seed=1").exists()
 
+    def test_broken_off_again_and_again_it_ends_the_same(self, made: tuple[Path, Results], tmp_path: Path) -> None:
+        _, results = made
+        asked = request(cells=["iid/few"], seeds=[0, 1])
+        for times in range(60):
+            kept = tmp_path / "choices.json"
+            choices = read_choices(kept) if kept.is_file() else []
+            try:
+                with ends_after(15, (Interrupted, Killed)[times % 2]):
+                    again = make(tmp_path, replace(asked, choices=choices))
+                break
+            except (Interrupted, Killed):
+                continue
+        assert times > 3
+        assert again.tuning[0].chosen == next(t.chosen for t in results.tuning if t.cells == "iid/few")
+        expected = {run.key: run.columns for run in results.runs if run.cell == "iid/few"}
+        assert {run.key: run.columns for run in again.runs} == expected
+
     def test_other_settings_are_refused_before_anything_is_run(self, tmp_path: Path) -> None:
         cell = ["iid/all"]
         make(tmp_path, request(cells=cell))
         other = Reproduction(request(cells=[*cell, "skewed/all"], rounds=5), tmp_path)
-        with pytest.raises(InputError, match=r"holds a run with other settings; choose another folder$"):
+        with pytest.raises(InputError, match=r"holds a run with other settings \(rounds\); choose another folder$"):
             other.check()
         assert not (tmp_path / "skewed").exists()
 

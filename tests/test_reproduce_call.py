@@ -79,3 +79,48 @@ class TestRefused:
         with pytest.raises(InputError, match=f"nothing is run: leave out {next(iter(option))}"):
             adabest.reproduce("population", results=[tmp_path / "kept.json"], out=tmp_path / "out", **option)
         assert not (tmp_path / "out").exists()
+
+
+class TestCalledAgain:
+    def test_the_table_shows_what_earlier_calls_made(self, tmp_path: Path) -> None:
+        call(tmp_path, entries="fedavg")
+        call(tmp_path, entries=["adabest"], seeds=[1])
+        both = Results.read(tmp_path / "population.json")
+        assert {run.key for run in both.runs} == {(CELL, "fedavg", 0), (CELL, "adabest", 1)}
+        assert [(entry.algorithm, entry.seeds) for entry in both.tuning] == [("adabest", [1])]
+
+    def test_data_that_are_not_there_leave_no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        axes = {"scenario": {CELL: {"dataset": "emnist-l", "data_dir": str(tmp_path)}, "other": {}}}
+        missing = make_specification(name="population", shares="population", axes=axes, apart=[])
+        monkeypatch.setattr(experiments, "read_specification", lambda _: missing)
+        with pytest.raises(InputError, match=r"Cells that don't need it can be made alone, as in --cells other"):
+            call(tmp_path / "out", data_dir=str(tmp_path))
+        assert not (tmp_path / "out").exists()
+
+    def test_resume_says_how_to_go_on(self, tmp_path: Path) -> None:
+        call(tmp_path, entries="fedavg")
+        with pytest.raises(InputError, match="`adabest reproduce population` continues it"):
+            adabest.resume(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rounds": 0}, "rounds = 0: it must be a whole number above 0"),
+        ({"results": []}, "results names no file"),
+    ],
+)
+def test_what_makes_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        call(tmp_path, **options)
+
+
+def test_costs_are_among_the_experiments() -> None:
+    with pytest.raises(InputError, match=r"no experiment 'cost'; did you mean 'costs'\? Known: costs, fig-beta"):
+        adabest.reproduce("cost")
+
+
+def test_a_file_of_choices_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"choices": 3}')
+    with pytest.raises(InputError, match="this is no tuning"):
+        call(tmp_path, choices=tmp_path / "c.json")

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from adabest import experiments, report
 from adabest.api.several import check_lanes
 from adabest.api.shared import ROOT, write_texts
-from adabest.errors import InputError, Interrupted
+from adabest.errors import InputError, Interrupted, nearest
 from adabest.report import Table, paper, save_figure
 from adabest.runs.config import refuse_unknown
 from adabest.runs.folder import RunFolder
@@ -39,12 +39,12 @@ class Reproduced:
 def reproduce(
     name: str,
     *,
-    cells: Sequence[str] = (),
-    entries: Sequence[str] = (),
+    cells: str | Sequence[str] = (),
+    entries: str | Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     rounds: int | None = None,
     choices: str | Path | None = None,
-    results: Sequence[str | Path] = (),
+    results: str | Path | Sequence[str | Path] | None = None,
     lanes: int | None = None,
     out: str | Path | None = None,
     show: bool = True,
@@ -52,13 +52,14 @@ def reproduce(
 ) -> Reproduced:
     """Makes an experiment of the paper anew, then writes its table or figure.
 
-    What is finished in the folder already is kept, and what was begun is resumed.
+    What is finished in the folder already is kept, and what was begun is resumed. The table or figure shows all that
+    was made there, by this call and earlier ones.
 
     Args:
         name: The experiment, as in table1 or fig-stability; costs for what a round sends, stores and computes.
         cells: Those of its cells that are to be made, as in cifar100/10/iid or cifar10/*/iid. By default all, or those
             that its specification says.
-        entries: What is to be compared in them, as in feddyn adabest. By default all that it compares.
+        entries: What is to be compared in them, as in feddyn adabest or scaffold*. By default all that it compares.
         seeds: Seeds to make each run with. By default those of its specification.
         rounds: Rounds of each run, in place of the experiment's own, to try it out; of costs, the rounds measured.
         choices: File of hyper-parameters that `adabest tune` chose; they aren't tuned again. By default what was chosen
@@ -74,13 +75,22 @@ def reproduce(
         InputError: If something can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; the same call continues.
     """
+    known = [*experiments.specification_names(), COSTS]
+    if name not in known:
+        raise InputError(f"there is no experiment {name!r}; {nearest(name, known)}")
+    if rounds is not None and not (type(rounds) is int and rounds >= 1):
+        raise InputError(f"rounds = {rounds!r}: it must be a whole number above 0")
+    cells, entries = ([given] if isinstance(given, str) else list(given) for given in (cells, entries))
+    brought = None if results is None else [results] if isinstance(results, str | Path) else list(results)
+    if brought == []:
+        raise InputError("results names no file; leave it out to make the experiment")
     if name == COSTS:
         if cells or seeds or choices or lanes:
             raise InputError("costs are measured in one setting: leave out cells, seeds, choices and lanes")
-        return _reproduce_costs(Path(out) if out else ROOT / COSTS, entries, rounds, results, execution)
+        return _reproduce_costs(Path(out) if out else ROOT / COSTS, entries, rounds, brought or [], execution)
     specification = experiments.read_specification(name)
     folder = Path(out) if out else ROOT / specification.shares
-    if results:
+    if brought:
         asked = {
             "cells": cells,
             "entries": entries,
@@ -94,7 +104,7 @@ def reproduce(
             raise InputError(
                 f"results from elsewhere are shown as they are, and nothing is run: leave out {ignored[0]}"
             )
-        found = [experiments.Results.read(Path(path)) for path in results]
+        found = [experiments.Results.read(Path(path)) for path in brought]
         return _render(name, folder, functools.reduce(experiments.Results.merged, found))
     refuse_unknown(execution, experiments.EXECUTION)
     check_lanes(lanes)
@@ -113,12 +123,14 @@ def reproduce(
         lanes,
     )
     request.check_choices(kept=choices is None)
+    making = experiments.Reproduction(request, folder, show=show)
+    making.check()
     lock = RunFolder(folder)
     lock.acquire()
     try:
-        making = experiments.Reproduction(request, folder, show=show)
-        making.check()
-        made = making.make(lambda so_far: so_far.write(folder / f"{name}.json"))
+        place = folder / f"{name}.json"
+        earlier = experiments.Results.read(place) if place.is_file() else experiments.Results(name, [])
+        made = earlier.merged(making.make(lambda so_far: earlier.merged(so_far).write(place)))
     except Interrupted:
         raise Interrupted("interrupted; the same command continues where it was") from None
     finally:
@@ -151,6 +163,7 @@ def _reproduce_costs(
 
 def _render(name: str, folder: Path, results: experiments.Results) -> Reproduced:
     rendered = paper.render(name, results)
+    rendered = replace(rendered, tables={part: table for part, table in rendered.tables.items() if table.rows})
     csvs = {f"{name}-{part}.csv": table.csv() for part, table in rendered.tables.items()}
     texts = write_texts(folder, {f"{name}.md": rendered.markdown(), **csvs})
     place = folder / f"{results.experiment}.json"

@@ -23,6 +23,9 @@ def resume(folder: str | Path, *, data_dir: str | None = None, show: bool = True
     unknown = sorted(objects.keys() - {"dataset", "algorithm", "model", "loss"})
     if unknown:
         raise InputError(f"a run can't be resumed with another {unknown[0]!r}: its settings are those it began with")
+    made = [name for name in experiments.specification_names() if (Path(folder) / f"{name}.json").is_file()]
+    if made:
+        raise InputError(f"{folder} holds an experiment of the paper; `adabest reproduce {made[0]}` continues it")
     runs.resume(Path(folder), objects, data_dir=data_dir, show=show)
     return runs.load(folder)
 

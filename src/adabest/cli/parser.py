@@ -196,7 +196,7 @@ def reproduce_fields() -> list[Field]:
         "seeds": Option(tuple[int, ...], ()),
         "rounds": Option(int | None, None),
         "choices": Option(str | None, None),
-        "results": Option(tuple[str, ...], ()),
+        "results": Option(tuple[str, ...] | None, None),
         "lanes": Option(int | None, None),
         "out": Option(str | None, None),
     }

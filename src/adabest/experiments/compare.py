@@ -154,9 +154,9 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
         discard([folder / label for label in planned.runs])
         return
     for label, (config, _) in planned.runs.items():
-        if RunFolder(folder / label).holds_run() and not _holds(folder / label, config):
+        if RunFolder(folder / label).holds_run() and (others := _differing(folder / label, config)):
             advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
-            raise InputError(f"{folder / label} holds a run with other settings; {advice}")
+            raise InputError(f"{folder / label} holds a run with other settings ({', '.join(others)}); {advice}")
 
 
 def compare(
@@ -244,13 +244,17 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
 
 def _holds(place: Path, config: Config) -> bool:
     """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
-    if not RunFolder(place).holds_run():
-        return False
+    return RunFolder(place).holds_run() and not _differing(place, config)
+
+
+def _differing(place: Path, config: Config) -> list[str]:
+    """The settings in which a run differs from a configuration."""
     stored = load(place).config
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
     since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
     added = {name: option.default for name, option in since.items()}
-    return {**added, **_compared(stored)} == _compared(config)
+    there, here = {**added, **_compared(stored)}, _compared(config)
+    return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
 
 
 def _compared(config: Config) -> dict[str, Any]:

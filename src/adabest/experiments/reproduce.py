@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from adabest.data import Dataset
+from adabest.data import Dataset, load_dataset
 from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.compare import Plan, compare, make_room
@@ -254,7 +254,21 @@ class Reproduction:
     def _plan(self, jobs: Sequence[_Job]) -> Plan:
         runs = {}
         for job in jobs:
-            name = job.settings["dataset"]
-            runs[job.label] = resolve(job.settings, self._datasets.get(name))
-            self._datasets[name] = runs[job.label][1].dataset
+            runs[job.label] = resolve(job.settings, self._dataset(job.settings["dataset"]))
         return Plan(runs, {job.label: [job.label] for job in jobs})
+
+    def _dataset(self, name: str) -> Dataset:
+        """A data set, read once.
+
+        Raises:
+            InputError: If it isn't there; the message has the way around it.
+        """
+        if name not in self._datasets:
+            try:
+                self._datasets[name] = load_dataset(name, (self._request.execution or {}).get("data_dir"))
+            except InputError as error:
+                specification = self._request.specification
+                others = [cell.name for cell in specification.all_cells() if cell.settings["dataset"] != name]
+                around = f". Cells that don't need it can be made alone, as in --cells {others[-1]}" if others else ""
+                raise InputError(f"{error}{around}") from error
+        return self._datasets[name]

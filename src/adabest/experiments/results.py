@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from adabest.errors import InputError
 from adabest.runs import Run
@@ -32,6 +32,9 @@ _PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
 _PROGRAM = ("adabest", "adabest.exe", "__main__.py")
 _PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
 _DIGITS = 6  # significant ones, of what is only drawn
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ class Results:
         content = _read(path, {item.name for item in fields(cls)})
         return cls(
             content["experiment"],
-            [_made(Result, entry, path) for entry in content["runs"]],
-            [_made(Tuning, entry, path) for entry in content["tuning"]],
+            _each(Result, content["runs"], path),
+            _each(Tuning, content["tuning"], path),
         )
 
     def write(self, path: Path) -> None:
@@ -196,7 +199,7 @@ def read_choices(path: Path) -> list[Tuning]:
     Raises:
         InputError: If there is no such file, or it is something else.
     """
-    return [_made(Tuning, entry, path) for entry in _read(path, {"choices"})["choices"]]
+    return _each(Tuning, _read(path, {"choices"})["choices"], path)
 
 
 def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
@@ -267,8 +270,9 @@ def _read(path: Path, expected: set[str]) -> dict[str, Any]:
     return content
 
 
-def _made(kind: type[Any], entry: Any, path: Path) -> Any:
+def _each(kind: type[T], entries: Any, path: Path) -> list[T]:
+    """What a list in a file holds."""
     try:
-        return kind(**entry)
+        return [kind(**entry) for entry in entries]
     except TypeError as error:
         raise InputError(f"{path}: this is no {kind.__name__.lower()}: {error}") from error

@@ -118,21 +118,21 @@ class Specification:
             if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in everything):
                 axes = "/".join("{" + ",".join(values) + "}" for values in self.axes.values())
                 raise InputError(
-                    f"{self.name} has no cell {pattern!r}; {nearest(pattern, [cell.name for cell in everything])}. "
-                    f"Its cells are {axes}, and * stands for any part"
+                    f"{self.name} has no cell {pattern!r}: cells are called {axes}, and * stands for anything"
                 )
         return [cell for cell in everything if any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in wanted)]
 
     def chosen_entries(self, names: Sequence[str] = ()) -> list[str]:
-        """The entries that names stand for; by default all.
+        """The entries that names or patterns stand for; by default all.
 
         Raises:
             InputError: If there is no such entry.
         """
         for name in names:
-            if name not in self.entries:
+            if not fnmatch.filter(self.entries, name):
                 raise InputError(f"{self.name} has no entry {name!r}; {nearest(name, self.entries)}")
-        return [entry for entry in self.entries if not names or entry in names]
+        wanted = names or ["*"]
+        return [entry for entry in self.entries if any(fnmatch.fnmatchcase(entry, name) for name in wanted)]
 
     def settings_of(self, cell: Cell, entry: str) -> dict[str, Any]:
         """The settings of an entry in a cell, but for those that are tuned."""
