@@ -17,7 +17,7 @@ import griffe
 
 import adabest.runs.folder
 from adabest.algorithms import ALGORITHMS
-from adabest.cli import main, parser
+from adabest.cli import main, options
 from adabest.cli.commands import commands
 from adabest.registry import Option, options_of
 from adabest.runs.config import CONFIG_OPTIONS, Config
@@ -71,7 +71,7 @@ def _call() -> str:
     of_runs = set(CONFIG_OPTIONS).union(*map(options_of, ALGORITHMS.builtin.values()))
     owners: dict[str, list[str]] = {}
     words: dict[str, str] = {}
-    for command, fields in {"run": parser.run_fields([]), "compare": parser.compare_fields([])}.items():
+    for command, fields in {"run": options.run_fields([]), "compare": options.compare_fields([])}.items():
         for name, annotation, _ in fields:
             if name not in of_runs:
                 owners.setdefault(name, []).append(f"`{command}`")

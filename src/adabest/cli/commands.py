@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from adabest import api, report, runs
-from adabest.cli import parser
+from adabest.cli import options, parser
 from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.experiments import Results
@@ -21,51 +21,53 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """The commands, each as a function that tyro can read and that returns what is to be done."""
     chosen = given[0] if given else ""
     return {
-        "run": parser.command(_run, "Run one algorithm.", parser.run_fields(given if chosen == "run" else [])),
+        "run": parser.command(_run, "Run one algorithm.", options.run_fields(given if chosen == "run" else [])),
         "compare": parser.command(
             _compare,
             "Run several algorithms on the same clients, then write a table and a figure. What is there is resumed.",
-            parser.compare_fields(given if chosen == "compare" else []),
+            options.compare_fields(given if chosen == "compare" else []),
         ),
         "sweep": parser.command(
             _sweep,
             "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
-            parser.sweep_fields(given if chosen == "sweep" else []),
+            options.sweep_fields(given if chosen == "sweep" else []),
         ),
         "tune": parser.command(
             _tune,
             "Choose hyper-parameters of one algorithm on the validation clients: by default of the paper's values.",
-            parser.tune_fields(given if chosen == "tune" else []),
+            options.tune_fields(given if chosen == "tune" else []),
         ),
         "reproduce": parser.command(
             _reproduce,
             "Make an experiment of the paper anew, and its table or figure. What is there is resumed.",
-            parser.reproduce_fields(),
+            options.reproduce_fields(),
         ),
         "resume": parser.command(
             _resume,
             "Continue a run, a comparison, a sweep or a tuning from its last checkpoint.",
-            parser.resume_fields(),
+            options.resume_fields(),
         ),
-        "list": parser.command(_list, "List the runs below a folder.", parser.folder_field("runs")),
-        "show": parser.command(_show, "Show a run's settings and results.", parser.folder_field()),
+        "list": parser.command(_list, "List the runs below a folder.", options.folder_field("runs")),
+        "show": parser.command(_show, "Show a run's settings and results.", options.folder_field()),
         "report": parser.command(
-            _report, "Write a page of runs: curves, table, partitions, settings, environment.", parser.report_fields()
+            _report, "Write a page of runs: curves, table, partitions, settings, environment.", options.report_fields()
         ),
         "datasets": parser.command(
-            _datasets, "List the data sets that have a name, and which of them are there.", parser.datasets_fields()
+            _datasets, "List the data sets that have a name, and which of them are there.", options.datasets_fields()
         ),
-        "export": parser.command(_export, "Write a run's model to a file of its own.", parser.export_fields()),
+        "export": parser.command(_export, "Write a run's model to a file of its own.", options.export_fields()),
         "partition": parser.command(
-            _partition, "Show how a data set is dealt to clients: statistics and a heat map.", parser.partition_fields()
+            _partition,
+            "Show how a data set is dealt to clients: statistics and a heat map.",
+            options.partition_fields(),
         ),
         "costs": parser.command(
             _costs,
             "Show what a round computes, stores and sends: the paper's formulas, and ours.",
-            parser.cost_fields(),
+            options.cost_fields(),
         ),
         "illustrate": parser.command(
-            _illustrate, "Draw how algorithms steer, from a run of two parameters.", parser.illustrate_fields()
+            _illustrate, "Draw how algorithms steer, from a run of two parameters.", options.illustrate_fields()
         ),
     }
 

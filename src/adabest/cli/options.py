@@ -1,0 +1,252 @@
+"""What each command takes.
+
+The options of a run are the fields of ``Config`` and the hyper-parameters of the chosen algorithm, so they are put
+together when the algorithm is known; a configuration file's values become the defaults.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from adabest import api
+from adabest.algorithms import ALGORITHMS
+from adabest.cli import parser
+from adabest.cli.parser import Field
+from adabest.experiments import (
+    DEFAULT_ALGORITHMS,
+    EXECUTION,
+    TUNING_ROUNDS,
+    check_algorithms,
+    read_space,
+    read_vary,
+    specification_names,
+    write_space,
+    write_vary,
+)
+from adabest.registry import Option, options_of, split_specification
+from adabest.runs import MODELS
+from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge
+
+_OUT = "Folder to write to. By default below runs/."
+_OVERWRITE = "Replace a run that lies there."
+_PARTITION_OPTIONS = (
+    "dataset",
+    "data_dir",
+    "clients",
+    "validation_clients",
+    "partition",
+    "alpha",
+    "shards",
+    "unbalance",
+    "seed",
+    "partition_seed",
+)
+
+# What several runs take beside the settings of each.
+_SEVERAL = {
+    "seeds": Option(tuple[int, ...], ()),
+    "target": Option(float | None, None),
+    "lanes": Option(int | None, None),
+}
+_SEVERAL_HELP = {
+    "seeds": "Seeds to run each with, in place of --seed, as in 0 1 2; the table has means and standard deviations.",
+    "target": "Accuracy whose first round the table tells, as in 0.95. By default one that all reach.",
+    "lanes": "How many runs are trained together at most; 1 for one after another. By default all.",
+}
+
+_NAMES = {"algorithms": tuple[str, ...], "out": str}
+
+
+def run_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, its algorithm's own among them, and where it goes."""
+    return _fields_with_algorithm(given, parser.from_file(given), {}, {})
+
+
+def sweep_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, what is varied of them, and where the runs go."""
+    from_file = parser.from_file(given)
+    if "vary" in from_file:
+        from_file["vary"] = write_vary(read_vary(from_file["vary"]))
+    special = {"vary": Option(tuple[str, ...], ()), **_SEVERAL}
+    help_texts = {
+        "vary": "Settings and the values to try, as in beta=0.8,0.9 mu=0.02,0.05; every combination is run. "
+        "Semicolons separate values that have commas.",
+        **_SEVERAL_HELP,
+    }
+    return _fields_with_algorithm(given, from_file, special, help_texts)
+
+
+def tune_fields(given: Sequence[str]) -> list[Field]:
+    """A run's settings, what is tried of them, and where the runs go."""
+    from_file = {"rounds": TUNING_ROUNDS, **parser.from_file(given)}
+    if "vary" in from_file:
+        from_file["vary"] = write_vary(read_vary(from_file["vary"]))
+    if "space" in from_file:
+        algorithm = parser.value_of("--algorithm", given) or from_file.get("algorithm", Config.algorithm)
+        from_file["space"] = write_space(read_space(from_file["space"], split_specification(algorithm)[0]))
+    texts = Option(tuple[str, ...], ())
+    special = {"vary": texts, "space": texts, "trials": Option(int | None, None)}
+    special |= {name: option for name, option in _SEVERAL.items() if name != "target"}
+    help_texts = {
+        "vary": "Settings and the values to try, as in beta=0.2,0.4, in every combination. By default the paper's.",
+        "space": "Settings and what they may be, for Optuna to search: beta=0:1 mu=0.001:0.1:log batch_size=16,32.",
+        "trials": "How many points of the space to try. By default 30.",
+        "seeds": "Seeds to run each point with, in place of --seed, as in 0 1 2; the means are compared.",
+        "lanes": f"{_SEVERAL_HELP['lanes'].removesuffix('.')}, or 8 if a space is searched.",
+    }
+    return _fields_with_algorithm(given, from_file, special, help_texts)
+
+
+def _fields_with_algorithm(
+    given: Sequence[str], from_file: Mapping[str, Any], special: Mapping[str, Option], special_help: Mapping[str, str]
+) -> list[Field]:
+    specification = parser.value_of("--algorithm", given)
+    merged = merge(from_file, {} if specification is None else {"algorithm": specification})
+    name = str(merged.get("algorithm", Config.algorithm))
+    own = algorithm_options(name)
+    defaults = parser.check_file(merged, {**CONFIG_OPTIONS, **own, **special, **_DESTINATION})
+    help_texts = parser.help_texts(Config) | parser.help_texts(ALGORITHMS.find(name)) | dict(special_help)
+    options = {**special, **CONFIG_OPTIONS, **own}
+    return [_config_field(), *parser.fields(options, help_texts, defaults), *_destination_fields(defaults)]
+
+
+def compare_fields(given: Sequence[str]) -> list[Field]:
+    """The settings of all runs, those of the algorithms among them, and where they go."""
+    from_file = parser.from_file(given)
+    algorithms = parser.values_of("--algorithms", given) or from_file.get("algorithms", DEFAULT_ALGORITHMS)
+    check_algorithms(algorithms)
+    own: dict[str, Option] = {}
+    owners: dict[str, list[str]] = {}
+    help_texts = parser.help_texts(Config)
+    for specification in algorithms:
+        name, _ = split_specification(specification)
+        for key, option in algorithm_options(name).items():
+            owners.setdefault(key, []).append(name)
+            # A switch can't be left open, so it shows its default, unless the algorithms have different ones.
+            switch = option.type is bool and own.get(key, option) == option
+            own[key] = option if switch else Option(option.type | None, None)
+        help_texts = parser.help_texts(ALGORITHMS.find(name)) | help_texts
+    shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
+    special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), **_SEVERAL}
+    help_texts |= {
+        key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
+        for key, names in owners.items()
+    }
+    help_texts |= {"algorithms": "What to compare: names with options, as in adabest,beta=0.9.", **_SEVERAL_HELP}
+    defaults = parser.check_file(from_file, {**shared, **own, **special, **_DESTINATION})
+    return [
+        _config_field(),
+        *parser.fields({**special, **shared, **own}, help_texts, defaults),
+        *_destination_fields(defaults),
+    ]
+
+
+def partition_fields() -> list[Field]:
+    """The settings that a partition depends on, and where its figure goes."""
+    options = {name: CONFIG_OPTIONS[name] for name in _PARTITION_OPTIONS}
+    out = ("out", Annotated[str, tyro.conf.arg(help="Figure to write, without ending.")], "partition")
+    return [*parser.fields(options, parser.help_texts(Config), {}), out]
+
+
+def resume_fields() -> list[Field]:
+    """The run's folder, and where its data are, if they have moved."""
+    return [*folder_field(), *_data_dir_field()]
+
+
+def datasets_fields() -> list[Field]:
+    """Where data lie, and what of them is to be downloaded."""
+    help_text = "Data sets to download first, if they aren't there."
+    fetch = ("fetch", Annotated[tuple[str, ...], tyro.conf.arg(help=help_text, help_behavior_hint="")], ())
+    return [*_data_dir_field(), fetch]
+
+
+def _data_dir_field() -> list[Field]:
+    return parser.fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, parser.help_texts(Config), {})
+
+
+def cost_fields() -> list[Field]:
+    """What the costs of a round depend on, as Python takes it, but for objects."""
+    options = options_of(api.costs)
+    options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
+    options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
+    return parser.fields(options, parser.help_texts(api.costs), {})
+
+
+def illustrate_fields() -> list[Field]:
+    """What ``adabest.illustrate`` takes."""
+    options = options_of(api.illustrate)
+    # What the command line has are names.
+    options |= {name: Option(kind, options[name].default) for name, kind in _NAMES.items()}
+    return parser.fields(options, parser.help_texts(api.illustrate), {})
+
+
+def reproduce_fields() -> list[Field]:
+    """Which experiment, how much of it, and how it is executed."""
+    names = ", ".join([*specification_names(), api.COSTS])
+    hint = tyro.conf.arg(help=f"The experiment: {names}.", metavar="NAME")
+    options = {
+        "cells": Option(tuple[str, ...], ()),
+        "entries": Option(tuple[str, ...], ()),
+        "seeds": Option(tuple[int, ...], ()),
+        "rounds": Option(int | None, None),
+        "choices": Option(str | None, None),
+        "results": Option(tuple[str, ...] | None, None),
+        "lanes": Option(int | None, None),
+        "out": Option(str | None, None),
+    }
+    # What the specification says counts, unless something else is asked for.
+    execution = {name: Option(CONFIG_OPTIONS[name].type | None, None) for name in EXECUTION}
+    help_texts = parser.help_texts(Config) | parser.help_texts(api.reproduce)
+    return [
+        ("name", Annotated[str, tyro.conf.Positional, hint], dataclasses.MISSING),
+        *parser.fields({**options, **execution}, help_texts, {}),
+    ]
+
+
+def folder_field(default: Any = dataclasses.MISSING) -> list[Field]:
+    """A folder, given by its place."""
+    help_text = "The folder."
+    metavar = "FOLDER" if default is dataclasses.MISSING else "[FOLDER]"
+    return [("folder", Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=help_text, metavar=metavar)], default)]
+
+
+def export_fields() -> list[Field]:
+    """Which model of a run goes where, and in what form."""
+    options = {
+        "format": Option(Literal["safetensors", "onnx"], dataclasses.MISSING),
+        "which": Option(Literal.__getitem__(tuple(MODELS)), "scored"),
+        **_DESTINATION,
+    }
+    help_texts = {
+        "format": "safetensors: the parameters by name. onnx: a model that takes inputs as they are in the data set.",
+        "which": "Which of the run's models.",
+        "out": "File to write. By default named after the run.",
+        "overwrite": "Replace a file that is there.",
+    }
+    return [*folder_field(), *parser.fields(options, help_texts, {})]
+
+
+def report_fields() -> list[Field]:
+    """Which runs are shown, and where the page goes."""
+    options = options_of(api.write_report)
+    options["html"] = Option(str, options["html"].default)
+    help_texts = parser.help_texts(api.write_report)
+    del options["folders"]
+    hint = tyro.conf.arg(help=help_texts["folders"], metavar="RUNS", help_behavior_hint="")
+    runs = ("runs", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)
+    return [runs, *parser.fields(options, help_texts, {})]
+
+
+def _config_field() -> Field:
+    help_text = "A TOML file whose settings are the defaults of the options below; it comes first."
+    hint = tyro.conf.arg(help=help_text, metavar="[CONFIG.TOML]", help_behavior_hint="")
+    return ("config", Annotated[str | None, tyro.conf.Positional, hint], None)
+
+
+_DESTINATION = {"out": Option(str | None, None), "overwrite": Option(bool, False)}
+
+
+def _destination_fields(defaults: Mapping[str, Any]) -> list[Field]:
+    return parser.fields(_DESTINATION, {"out": _OUT, "overwrite": _OVERWRITE}, defaults)
