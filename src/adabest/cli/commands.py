@@ -129,12 +129,7 @@ def _tell_comparison(comparison: api.Comparison) -> int:
 
 def _reproduce(arguments: Any) -> int:
     reproduced = api.reproduce(**parser.given(arguments))
-    console = _console()
-    for table in reproduced.tables.values():
-        console.print(table.rich())
-    for note in reproduced.notes:
-        console.print(note)
-    _tell_files(reproduced.files)
+    _tell_tables(reproduced)
     made = reproduced.results.runs if isinstance(reproduced.results, Results) else []
     return DIVERGED if any(run.status == "diverged" for run in made) else DONE
 
@@ -209,18 +204,22 @@ def _partition(arguments: Any) -> int:
 
 def _costs(arguments: Any) -> int:
     costs = api.costs(**parser.given(arguments))
-    console = _console()
-    for table in costs.tables.values():
-        console.print(table.rich())
-    for note in costs.notes:
-        console.print(note)
-    _tell_files(costs.files)
+    _tell_tables(costs)
     return DONE
 
 
 def _illustrate(arguments: Any) -> int:
     _tell_files(api.illustrate(**parser.given(arguments)).files)
     return DONE
+
+
+def _tell_tables(found: api.Reproduced | api.Costs) -> None:
+    console = _console()
+    for table in found.tables.values():
+        console.print(table.rich())
+    for note in found.notes:
+        console.print(note)
+    _tell_files(found.files)
 
 
 def _tell_files(paths: Sequence[Path]) -> None:
