@@ -46,7 +46,9 @@ class TestReading:
             "model": Values(("mlp,hidden=4", "logistic")),
         }
         assert read_space(write_space(space), "adabest") == space
-        assert type(read_space(["epochs=1:5"], "adabest")["epochs"].low) is int  # type: ignore[union-attr]
+        epochs = read_space(["epochs=1:5"], "adabest")["epochs"]
+        assert isinstance(epochs, Range)
+        assert type(epochs.low) is int
 
     def test_from_a_mapping(self) -> None:
         assert read_space({"mu": "0.01:1:log", "local_steps": ["own", "mean"]}, "feddyn") == {
