@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import adabest
 from adabest.errors import InputError
 from adabest.runs import extras
-from adabest.runs.folder import write_atomically
+from adabest.runs.atomic_files import write_atomically
 
 MODELS = ("scored", "aggregate", "cloud")
 
@@ -281,7 +281,7 @@ class TestPlace:
         with pytest.raises(InputError, match=r"can't write .*m: No space left on device"):
             finished.export("safetensors", out=tmp_path / "m", overwrite=True)
         with pytest.raises(OSError, match="No space"):
-            write_atomically(tmp_path / "n", lambda partial: partial.write_text("half"))
+            write_atomically(tmp_path / "n", lambda file: file.write(b"half"))
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"m": "mine"}
 
 

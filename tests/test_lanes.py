@@ -27,7 +27,7 @@ from adabest.runs.folder import RunFolder
 from adabest.runs.pace import CheckpointTime
 
 # What says when and how fast, and so differs between two equal runs.
-CLOCKED = {"timings.jsonl", "log.txt", "environment.json"}
+CLOCKED = {"timings.jsonl", "log.txt", "environment.json", "manifest.json"}  # which has the run's own id
 UNEQUAL: list[dict[str, Any]] = [
     {"algorithm": "fedavg", "rounds": 3},
     {"algorithm": "adabest", "seed": 4, "unbalance": 0.5},
@@ -237,7 +237,7 @@ class TestInterruption:
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
 
-        def slow_save(folder: RunFolder, snapshot: View) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
@@ -250,10 +250,10 @@ class TestInterruption:
     def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save = save_checkpoint
 
-        def full(folder: RunFolder, view: View) -> None:
+        def full(folder: RunFolder, view: View, claims: Any) -> None:
             if folder.path.name == "1":
                 raise OSError(28, "No space left on device")
-            save(folder, view)
+            save(folder, view, claims)
 
         monkeypatch.setattr(pace, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
@@ -360,7 +360,7 @@ class TestPace:
             now += 5.0
             return exchange(self, requests)
 
-        def slow_save(folder: RunFolder, snapshot: View) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
             nonlocal now
             now += 2.0
             saved.append((folder.path.name, int(snapshot.numbers["round"])))

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from adabest.report import Shown, comparison_figure, comparison_table, entries_o
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.page import curves, heat
 from adabest.report.page.page import COLOURS, json_for_script
-from adabest.runs import cut_partition, folder, resolve
+from adabest.runs import cut_partition, resolve
 
 BOMB = "tiny_runs:Bomb,fuse=3"
 
@@ -417,10 +418,10 @@ class TestBadInput:
         before = page.read_bytes()
         assert adabest.write_report(run, html=page).read_bytes() == before
 
-        def full(path: Path) -> None:
+        def full(file: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(folder, "force_to_disk", full)
+        monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(InputError, match="No space left"):
             adabest.write_report(run, html=page, target=0.1)
         assert page.read_bytes() == before

@@ -68,6 +68,7 @@ class TestFolder:
         names = {path.name for path in finished.folder.iterdir()} - {".lock"}
         assert names == {
             "config.toml",
+            "manifest.json",
             "identity.json",
             "environment.json",
             "metrics.jsonl",
@@ -508,10 +509,12 @@ class TestReading:
         break_off(tmp_path / "run", 0)
         begun = adabest.load(tmp_path / "run")
         assert (begun.status, begun.round, begun.metrics, begun.final) == ("killed", 0, [], {})
-        (tmp_path / "run" / "status.json").unlink()
-        (tmp_path / "run" / "identity.json").unlink()
-        begun = adabest.load(tmp_path / "run")
-        assert (begun.status, begun.round, begun.identity) == ("killed", 0, {})
+        for name in ("status.json", "identity.json"):
+            content = (tmp_path / "run" / name).read_bytes()
+            (tmp_path / "run" / name).unlink()
+            with pytest.raises(InputError, match=f"{name} is missing; bring back"):
+                adabest.load(tmp_path / "run")
+            (tmp_path / "run" / name).write_bytes(content)
 
     def test_damaged_files(self, tmp_path: Path) -> None:
         done = run(tmp_path / "run", evaluate_every=1, rounds=2)

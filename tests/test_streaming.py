@@ -55,9 +55,14 @@ TENSORS: dict[str, Tensor] = {
 }
 
 
+def write_file(path: Path, tensors: dict[str, Pieces]) -> str:
+    with path.open("wb") as file:
+        return write_tensors(file, tensors)
+
+
 class TestFiles:
     def test_they_are_what_the_format_says(self, tmp_path: Path) -> None:
-        digest = write_tensors(tmp_path / "file", {name: Pieces.of(tensor) for name, tensor in TENSORS.items()})
+        digest = write_file(tmp_path / "file", {name: Pieces.of(tensor) for name, tensor in TENSORS.items()})
         assert digest == hashlib.sha256((tmp_path / "file").read_bytes()).hexdigest()
         content = (tmp_path / "file").read_bytes()
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -71,7 +76,7 @@ class TestFiles:
             assert torch.equal(found[name], tensor), name
 
     def test_nothing_at_all(self, tmp_path: Path) -> None:
-        write_tensors(tmp_path / "file", {})
+        write_file(tmp_path / "file", {})
         assert load_file(tmp_path / "file") == {}
 
     @pytest.mark.parametrize("chunk", [8, 40, 2**20])
@@ -81,7 +86,7 @@ class TestFiles:
         whole = torch.arange(60, dtype=torch.float64).reshape(20, 3)
         parts = [whole[:1], whole[1:1], whole[1:8], whole[8:]]
         monkeypatch.setattr(tensors_module, "_CHUNK", chunk)
-        write_tensors(tmp_path / "file", {"rows": Pieces(whole.dtype, (20, 3), lambda: iter(parts))})
+        write_file(tmp_path / "file", {"rows": Pieces(whole.dtype, (20, 3), lambda: iter(parts))})
         assert (tmp_path / "file").read_bytes()[-480:] == save({"rows": whole})[-480:]
         assert torch.equal(load_file(tmp_path / "file")["rows"], whole)
 
@@ -96,7 +101,7 @@ class TestFiles:
                 del piece
                 assert sum(reference() is not None for reference in alive) <= 1
 
-        write_tensors(tmp_path / "file", {"rows": Pieces(torch.float32, (6, 4), parts)})
+        write_file(tmp_path / "file", {"rows": Pieces(torch.float32, (6, 4), parts)})
         assert load_file(tmp_path / "file")["rows"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -133,11 +138,12 @@ class TestCheckpoints:
         simulation = make_simulation(AdaBest(), make_task(), participation=1.0)
         simulation.step()
         folder = RunFolder(tmp_path)
-        folder.append("metrics.jsonl", {})
-        save_checkpoint(folder, simulation.view())
+        save_checkpoint(folder, simulation.view(), {})
         assert maps(tmp_path) == 0
-        found = load_checkpoint(folder)
-        assert found is not None
+        checkpoint = load_checkpoint(folder, None)
+        assert checkpoint is not None
+        found = checkpoint.state
+        del checkpoint
         assert maps(tmp_path) >= 1
         assert_same(in_order(found), in_order(simulation.snapshot()))
         again = make_simulation(AdaBest(), make_task(), participation=1.0)

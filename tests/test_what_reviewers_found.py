@@ -32,7 +32,8 @@ from adabest.engine.local import LocalTraining, local_step
 from adabest.errors import InputError
 from adabest.runs import build_federation
 from adabest.runs import lane as runs_lane
-from adabest.runs.folder import RunFolder, write_text
+from adabest.runs.atomic_files import write_text
+from adabest.runs.folder import RunFolder
 
 
 def other_stripes() -> adabest.Dataset:

@@ -159,7 +159,7 @@ def _make(
     asked: Asked, planned: experiments.Plan, what: dict[str, Any], settings: dict[str, Any], *, show: bool
 ) -> Comparison:
     with begun(asked, planned, what, settings) as folder:
-        made = experiments.compare(planned, folder, lanes=asked.lanes, show=show)
+        made = experiments.compare(planned, folder, lanes=asked.lanes, overwrite=asked.overwrite, show=show)
         return _report(made, asked.target, sweep=asked.kind == "sweep")
 
 

@@ -13,7 +13,7 @@ from adabest import runs
 from adabest.data import Dataset
 from adabest.errors import InputError
 from adabest.runs import Config
-from adabest.runs.folder import write_text
+from adabest.runs.atomic_files import write_text
 
 ROOT = Path("runs")
 

@@ -10,7 +10,18 @@ from adabest.algorithms import Algorithm
 from adabest.data import Dataset
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs import Config, Planned, Run, check_unchanged, discard, load, read_toml, resolve, run_lanes, to_toml
+from adabest.runs import (
+    Config,
+    Planned,
+    Run,
+    check_unchanged,
+    load,
+    refuse_irreplaceable,
+    resolve,
+    run_lanes,
+    to_toml,
+)
+from adabest.runs.atomic_files import refuse_link, write_text
 from adabest.runs.config import (
     BOUNDS,
     CONFIG_OPTIONS,
@@ -19,12 +30,15 @@ from adabest.runs.config import (
     algorithm_options,
     is_object_name,
     is_plain,
+    read_toml,
     refuse_unknown,
 )
-from adabest.runs.folder import ENDED, RunFolder, write_text
+from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import StopRequests
+from adabest.runs.manifest import sha256
 
 COMPARISON = "comparison.toml"
+_SEAL = "# The lines above, as they were written: sha256 "  # a comment, so that the file is a configuration, too
 DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
 
 
@@ -140,27 +154,36 @@ def check_algorithms(algorithms: Any) -> None:
 
 
 def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
-    """Refuses to mix a comparison with runs that lie in its folder and have other settings, or removes all its runs.
+    """Refuses to mix a comparison with runs that lie in its folder and have other settings.
 
     Args:
         planned: The runs that there must be room for.
         folder: Where they are to lie.
-        overwrite: Whether to remove what lies there; None if that can't even be asked for.
+        overwrite: Whether what lies there will be replaced; None if that can't even be asked for.
 
     Raises:
-        InputError: If there is such a run, or one can't be removed; then none was.
+        InputError: If there is such a run, or one that can't be replaced.
     """
+    for label in planned.runs:
+        refuse_link(folder / label)
     if overwrite:
-        discard([folder / label for label in planned.runs])
+        refuse_irreplaceable([folder / label for label in planned.runs])
         return
     for label, (config, _) in planned.runs.items():
-        if RunFolder(folder / label).holds_run() and (others := _differing(folder / label, config)):
+        if RunFolder(folder / label).holds_run() and (others := _differing(load(folder / label).config, config)):
             advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
             raise InputError(f"{folder / label} holds a run with other settings ({', '.join(others)}); {advice}")
 
 
 def compare(
-    planned: Plan, folder: Path, *, lanes: int | None = None, blind: bool = False, show: bool = False
+    planned: Plan,
+    folder: Path,
+    *,
+    lanes: int | None = None,
+    overwrite: bool = False,
+    unverified: bool = False,
+    blind: bool = False,
+    show: bool = False,
 ) -> Comparison:
     """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
 
@@ -168,6 +191,8 @@ def compare(
         planned: The runs.
         folder: Where they are to lie.
         lanes: How many runs are trained at the same time at most. By default all.
+        overwrite: Whether all are made anew, each in the place of the one that lies there.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
         blind: Whether progress tells nothing of the test set.
         show: Whether to show progress.
 
@@ -181,12 +206,22 @@ def compare(
         for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
             place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
-            there = _holds(place.path, config)
-            if there and place.status()["status"] in ENDED:
+            stored = None if overwrite else _stored(place.path, config)
+            if stored is not None and stored.status in ENDED:
                 check_unchanged(place.path, config, components)
-            data_dir = config.data_dir if there else None
-            how = Planned(place, config, components, there, data_dir=data_dir, label=line, group=group, blind=blind)
-            runs.append(how)
+            run = Planned(
+                place,
+                config,
+                components,
+                resumed=stored is not None,
+                overwrite=overwrite,
+                unverified=unverified,
+                data_dir=None if stored is None else config.data_dir,
+                label=line,
+                group=group,
+                blind=blind,
+            )
+            runs.append(run)
         requests.heartbeat()
         run_lanes(runs, at_a_time=lanes, show=show)
     made = {label: load(folder / label) for label in planned.runs}
@@ -199,7 +234,8 @@ def remember(folder: Path, settings: Mapping[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if all(value is None or is_plain(value) for value in settings.values()):
-            write_text(folder / COMPARISON, to_toml(settings))
+            text = to_toml(settings)
+            write_text(folder / COMPARISON, f"{text}{_SEAL}{sha256(text.encode())}\n")
         else:
             (folder / COMPARISON).unlink(missing_ok=True)
     except OSError as error:
@@ -207,9 +243,22 @@ def remember(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def recall(folder: Path) -> dict[str, Any] | None:
-    """What ``remember`` wrote; None if the folder holds no comparison."""
+    """What ``remember`` wrote; None if the folder holds no comparison.
+
+    Raises:
+        InputError: If the file was changed since.
+    """
     path = folder / COMPARISON
-    return read_toml(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    settings = read_toml(path)
+    text, seal, found = path.read_bytes().rpartition(_SEAL.encode())
+    if seal and found.strip().decode(errors="replace") != sha256(text):
+        raise InputError(
+            f"{path} was changed since the comparison began: undo that, or start another one with these settings, "
+            "in another folder"
+        )
+    return settings
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:
@@ -242,14 +291,18 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
     return {name: value for name, value in vars(algorithm).items() if value != defaults.get(name)}
 
 
-def _holds(place: Path, config: Config) -> bool:
-    """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
-    return RunFolder(place).holds_run() and not _differing(place, config)
+def _stored(place: Path, config: Config) -> Run | None:
+    """The run of just this configuration that a folder holds, wherever its data lie and whoever watches it."""
+    folder = RunFolder(place)
+    folder.settle()
+    if not folder.holds_run():
+        return None
+    stored = load(place)
+    return None if _differing(stored.config, config) else stored
 
 
-def _differing(place: Path, config: Config) -> list[str]:
+def _differing(stored: Config, config: Config) -> list[str]:
     """The settings in which a run differs from a configuration."""
-    stored = load(place).config
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
     since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
     added = {name: option.default for name, option in since.items()}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from adabest.errors import InputError
 from adabest.experiments.results import read_json
 from adabest.experiments.sizes import Sizes
-from adabest.runs.folder import write_text
+from adabest.runs.atomic_files import write_text
 
 EXPERIMENT = "costs"
 _KEYS = {"experiment", "measured", "sizes", "settings", "repeats", "provenance"}

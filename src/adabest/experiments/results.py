@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from adabest.errors import InputError
 from adabest.runs import Run
-from adabest.runs.folder import write_text
+from adabest.runs.atomic_files import write_text
 
 # What is drawn; the last row is kept whole.
 _COLUMNS = (

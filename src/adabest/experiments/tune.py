@@ -157,7 +157,7 @@ def tune(search: Search, folder: Path, *, overwrite: bool = False, show: bool = 
     Args:
         search: What is to be tried. There must be room for its first points.
         folder: Where the runs are to lie.
-        overwrite: Whether further points are tried anew, too.
+        overwrite: Whether all points are tried anew, whatever lies there.
         show: Whether to show progress.
 
     Raises:
@@ -172,7 +172,7 @@ def tune(search: Search, folder: Path, *, overwrite: bool = False, show: bool = 
             planned = search.plan(list(new.values()))
             if tried.points:
                 make_room(planned, folder, overwrite=overwrite)
-            made = compare(planned, folder, lanes=search.lanes, blind=True, show=show)
+            made = compare(planned, folder, lanes=search.lanes, overwrite=overwrite, blind=True, show=show)
             tried.runs.update(made.runs)
             tried.entries.update(made.entries)
             tried.points.update({label: Point.of(new[label], runs) for label, runs in made.entries.items()})

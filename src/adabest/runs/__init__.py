@@ -2,7 +2,7 @@
 
 from adabest.runs.build import build_federation, cut_partition, partition_statistics
 from adabest.runs.config import Components, Config, merge, read_toml, resolve, to_toml
-from adabest.runs.execute import check_unchanged, discard, resume, run_lanes, start
+from adabest.runs.execute import check_unchanged, refuse_irreplaceable, resume, run_lanes, start
 from adabest.runs.folder import MODELS
 from adabest.runs.lane import Planned
 from adabest.runs.results import Run, find_runs, load
@@ -16,12 +16,12 @@ __all__ = [
     "build_federation",
     "check_unchanged",
     "cut_partition",
-    "discard",
     "find_runs",
     "load",
     "merge",
     "partition_statistics",
     "read_toml",
+    "refuse_irreplaceable",
     "resolve",
     "resume",
     "run_lanes",

@@ -11,12 +11,14 @@ from typing import Any
 from adabest.engine.lanes import Lane, advance_together
 from adabest.errors import InputError
 from adabest.runs import folder as files
+from adabest.runs.beginning import refuse_change
 from adabest.runs.board import make_board
 from adabest.runs.build import build_federation, make_engine
 from adabest.runs.config import Components, Config, read_toml, resolve_again
 from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import StopRequests
-from adabest.runs.lane import Company, Planned, drop_checkpoints, lane, refuse_change, refuse_run
+from adabest.runs.lane import Company, Planned, drop_checkpoints, lane, refuse_run
+from adabest.runs.manifest import check_settings, find_standing, read_manifest, read_proven
 from adabest.runs.pace import CheckpointTime
 from adabest.runs.surroundings import Surroundings
 
@@ -53,6 +55,7 @@ def resume(
     path: Path,
     objects: Mapping[str, Any] | None = None,
     *,
+    unverified: bool = False,
     data_dir: str | None = None,
     label: str = "",
     show: bool = False,
@@ -62,6 +65,7 @@ def resume(
     Args:
         path: The run's folder.
         objects: The data set, algorithm, model or loss of a run that was given Python objects.
+        unverified: Whether a run of version 0.4.0, which nothing proves, may be gone on with.
         data_dir: The folder of the official data files, if they have moved; the run remembers it.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.
@@ -71,6 +75,7 @@ def resume(
         Interrupted: If a signal asked to stop again.
     """
     folder = RunFolder(path)
+    folder.settle()
     if not folder.holds_run():
         below = (
             "; there are runs below it, which can be resumed one by one" if any(path.glob(f"*/{files.CONFIG}")) else ""
@@ -80,11 +85,16 @@ def resume(
     with StopRequests() as requests:
         folder.acquire()  # the lane does so, too: until then nobody else may change the configuration
         try:
-            if folder.status()["status"] in ENDED:
+            manifest = read_manifest(folder, may_be_lost=unverified)
+            if find_standing(folder, manifest).status in ENDED:
                 drop_checkpoints(folder)
                 return
-            config, components = resolve_again(read_toml(folder / files.CONFIG), objects or {}, data_dir)
-            run = Planned(folder, config, components, resumed=True, data_dir=data_dir, label=label)
+            settings = read_toml(folder / files.CONFIG)
+            check_settings(folder, manifest, settings)
+            config, components = resolve_again(settings, objects or {}, data_dir)
+            run = Planned(
+                folder, config, components, resumed=True, unverified=unverified, data_dir=data_dir, label=label
+            )
             _run_group([run], Surroundings.of(config, components), requests, 1, show=show)
         finally:
             folder.release()
@@ -144,7 +154,8 @@ def _is_left(run: Planned) -> bool:
         return True
     run.folder.acquire()
     try:
-        ended = run.resumed and run.folder.status()["status"] in ENDED
+        manifest = read_manifest(run.folder, may_be_lost=run.unverified) if run.resumed else None
+        ended = run.resumed and find_standing(run.folder, manifest).status in ENDED
         if ended:
             drop_checkpoints(run.folder)
         return not ended
@@ -159,11 +170,11 @@ def _find_modules(folder: RunFolder) -> None:
         sys.path.append(began)
 
 
-def discard(paths: Iterable[Path]) -> None:
-    """Removes the runs that lie in folders, where there are any.
+def refuse_irreplaceable(paths: Iterable[Path]) -> None:
+    """Makes sure that the runs that lie in folders can be replaced, before any of them is.
 
     Raises:
-        InputError: If a process is working on one, or a folder holds anything else; nothing was removed.
+        InputError: If a process is working on one, or a folder holds anything else.
     """
     folders = [RunFolder(path) for path in paths if path.exists()]
     with contextlib.ExitStack() as stack:
@@ -171,8 +182,6 @@ def discard(paths: Iterable[Path]) -> None:
             folder.acquire()
             stack.callback(folder.release)
             folder.refuse_foreign()
-        for folder in folders:
-            folder.clear()
 
 
 def check_unchanged(path: Path, config: Config, components: Components) -> None:
@@ -182,6 +191,7 @@ def check_unchanged(path: Path, config: Config, components: Components) -> None:
         InputError: If it isn't.
     """
     folder = RunFolder(path)
-    identity = folder.read_json(files.IDENTITY)
+    identity = read_proven(folder, read_manifest(folder), files.IDENTITY)
     if identity is not None:
-        refuse_change(folder, identity, build_federation(config, components))
+        found = files.parse_object(folder / files.IDENTITY, identity)
+        refuse_change(folder, found, build_federation(config, components))

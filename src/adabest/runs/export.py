@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
+from adabest.engine import Pieces
 from adabest.errors import InputError
+from adabest.runs.atomic_files import write_bytes
 from adabest.runs.extras import require
-from adabest.runs.folder import is_ours, write_bytes
+from adabest.runs.folder import is_ours
+from adabest.runs.tensors import write_tensors
 
 FORMATS = ("safetensors", "onnx")
 
@@ -75,8 +77,11 @@ def check_place(path: Path, run: Path, *, overwrite: bool) -> None:
 
 
 def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, metadata: Mapping[str, str]) -> bytes:
-    """Parameters by name, with the normalisation of inputs as ``input.mean`` and ``input.std``."""
-    return save({**tensors, "input.mean": mean, "input.std": std}, metadata=dict(metadata))
+    """Parameters by name, with the normalisation of inputs as ``input.mean`` and ``input.std``; the same every time."""
+    named = {**tensors, "input.mean": mean, "input.std": std}
+    file = io.BytesIO()
+    write_tensors(file, {name: Pieces.of(tensor) for name, tensor in named.items()}, metadata)
+    return file.getvalue()
 
 
 def as_onnx(
@@ -108,7 +113,7 @@ def as_onnx(
     if not exported.graph.input[0].type.tensor_type.shape.dim[0].dim_param:
         raise InputError("torch can't express the model as ONNX: it wants batches of one size")
     _forget_where(exported)
-    onnx.helper.set_model_props(exported, dict(metadata))
+    onnx.helper.set_model_props(exported, dict(sorted(metadata.items())))
     onnx.checker.check_model(exported, full_check=True)
     content: bytes = exported.SerializeToString()
     return content

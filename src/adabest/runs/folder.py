@@ -2,6 +2,7 @@
 
 =====================  =====================================================================================
 ``config.toml``        the complete configuration; a run can be repeated from it
+``manifest.json``      the run's id, how it stands, and the SHA-256 of what lies here: what proves all other files
 ``identity.json``      fingerprints of data set, partition and initial model, and the partition's statistics
 ``environment.json``   versions, machine, threads
 ``metrics.jsonl``      one object per evaluated round; no wall-clock figure, so equal runs have equal files
@@ -17,19 +18,21 @@
 
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from adabest.errors import InputError
+from adabest.runs.atomic_files import PARTIAL, append_bytes, read_bytes, refuse_link, write_text
 
 CONFIG = "config.toml"
+MANIFEST = "manifest.json"
 IDENTITY = "identity.json"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
@@ -49,12 +52,13 @@ MODELS = {
 }
 ENDED = ("finished", "diverged")
 _LOCK = ".lock"
-_PARTIAL = ".partial"
-_ASIDE = ".replaced"
+_MOVING = ".moving"  # a run that is being set aside, or comes back: part of it lies here, part beside it
+_ASIDE = ".replaced"  # a run that has been set aside, whole
+HIDDEN = (_MOVING, _ASIDE)
 _PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
-_ATTEMPTS = 20
 _OURS = {
     CONFIG,
+    MANIFEST,
     IDENTITY,
     ENVIRONMENT,
     METRICS,
@@ -64,11 +68,10 @@ _OURS = {
     STATUS,
     TRACKING,
     _LOCK,
-    _ASIDE,
+    *HIDDEN,
     *MODELS.values(),
 }
-
-T = TypeVar("T")
+_STATUSES = ("running", "interrupted", *ENDED)
 
 
 class RunFolder:
@@ -86,26 +89,32 @@ class RunFolder:
         return (self / CONFIG).is_file() and ((self / STATUS).is_file() or (self / _LOCK).is_file())
 
     def status(self) -> dict[str, Any]:
-        """How the run stands: ``status``, ``round`` and, if it diverged or ended early, ``reason``.
+        """What ``status.json`` says: ``status``, ``round`` and, if the run diverged or ended early, ``reason``.
 
         A run whose process is gone without a word still says that it is running.
-        """
-        if not (self / STATUS).is_file():
-            return {"status": "running", "round": 0}
-        try:
-            loaded: dict[str, Any] = json.loads((self / STATUS).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{self / STATUS} is damaged: {error}") from error
-        return loaded
-
-    def acquire(self) -> None:
-        """Makes this process the only writer.
 
         Raises:
-            InputError: If the folder can't be made or written, or another process writes it.
+            InputError: If the file says something else.
+        """
+        status = self.read_json(STATUS)
+        if status is None:
+            return {"status": "running", "round": 0}
+        known = status.get("status") in _STATUSES and type(status.get("round")) is int and status["round"] >= 0
+        if not known or not isinstance(status.get("reason", ""), str):
+            raise InputError(
+                f"{self / STATUS} is damaged: it should have a status, of {', '.join(_STATUSES)}, and a round"
+            )
+        return status
+
+    def acquire(self) -> None:
+        """Makes this process the only writer, and clears away what a killed one left.
+
+        Raises:
+            InputError: If the folder can't be made or written, holds a symbolic link, or another process writes it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._refuse_links()
             with tempfile.TemporaryFile(dir=self.path):
                 pass
             self._lock.acquire(timeout=_PATIENCE)
@@ -115,9 +124,23 @@ class RunFolder:
             ) from None
         except OSError as error:
             raise InputError(f"can't write to the folder {self.path}: {error.strerror or error}") from error
+        try:
+            self._settle()
+            self._remove(entry for place in (self.path, self / CHECKPOINTS) for entry in place.glob(f"*{PARTIAL}"))
+        except BaseException:
+            self.release()
+            raise
+
+    def _refuse_links(self) -> None:
+        """Refuses a folder in which writing or deleting might reach something elsewhere."""
+        for place in (self.path, self / CHECKPOINTS):
+            for entry in place.iterdir() if place.is_dir() else ():
+                refuse_link(entry)
 
     def is_being_written(self) -> bool:
         """Whether a process is working on the run."""
+        if (self / _LOCK).is_symlink():  # nobody locks what lies elsewhere, and looking would change that
+            return False
         try:
             with FileLock(self / _LOCK, timeout=0):
                 return False
@@ -142,48 +165,67 @@ class RunFolder:
                 f"{self.path} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed"
             )
 
-    def clear(self) -> None:
-        """Removes the run.
-
-        Raises:
-            InputError: If the folder holds anything else; then nothing was removed.
-        """
-        self.refuse_foreign()
-        (self / CONFIG).unlink(missing_ok=True)  # first: without it the rest is no run, whatever it may claim
-        self._remove(self.path.iterdir())
-
     @contextlib.contextmanager
     def replacing(self) -> Iterator[Callable[[], None]]:
         """While entered, the run that lies here is set aside, to come back if an exception ends it too soon.
 
-        Gives what removes it for good, to be called when its successor has begun.
+        Gives what removes it for good, to be called when its successor is whole. A kill at any moment leaves one of the
+        two: whoever comes next settles which (see ``settle``).
 
         Raises:
             InputError: If the folder holds anything else; then nothing was changed.
         """
         self.refuse_foreign()
-        aside = self / _ASIDE
-        self._remove([aside])  # what a killed process left
-        aside.mkdir()
-        for entry in list(self._entries()):
-            entry.rename(aside / entry.name)
+        moving, aside = self / _MOVING, self / _ASIDE
+        moving.mkdir()
+        for entry in sorted(self._entries(), key=lambda entry: entry.name != CONFIG):
+            entry.rename(moving / entry.name)
+        moving.rename(aside)
         try:
             yield lambda: self._remove([aside])
         except BaseException:
-            if aside.is_dir():
-                self._remove(self._entries())
-                for entry in list(aside.iterdir()):
-                    entry.rename(self / entry.name)
-                aside.rmdir()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the exception says what happened
+                self._settle()
             raise
+
+    def settle(self) -> None:
+        """Ends what a killed ``--overwrite`` left undone, and says which of the two runs is here.
+
+        Raises:
+            InputError: If it can't be done: another process works on it, or nothing can be written.
+        """
+        if any((self / name).is_dir() for name in HIDDEN) and not self.is_being_written():
+            self.acquire()
+            self.release()
+
+    def _settle(self) -> None:
+        moving, aside = self / _MOVING, self / _ASIDE
+        if aside.is_dir():
+            if (self / CONFIG).is_file():  # which a new run writes last
+                self._remove([aside])
+                warnings.warn(
+                    f"{self.path}: a run was being replaced; the new one had begun, and is here", stacklevel=2
+                )
+            else:
+                self._remove(self._entries())
+                aside.rename(moving)
+        if moving.is_dir():
+            for entry in sorted(moving.iterdir(), key=lambda entry: entry.name == CONFIG):
+                entry.rename(self / entry.name)
+            moving.rmdir()
+            warnings.warn(
+                f"{self.path}: a run was being replaced; the old one is whole, and is here again", stacklevel=2
+            )
 
     def _entries(self) -> Iterator[Path]:
         """Everything but the lock and what is set aside."""
-        return (entry for entry in self.path.iterdir() if entry.name not in (_LOCK, _ASIDE))
+        return (entry for entry in self.path.iterdir() if entry.name not in (_LOCK, *HIDDEN))
 
     def _remove(self, entries: Iterable[Path]) -> None:
+        """Removes files and folders; of a symbolic link only itself."""
         for entry in list(entries):
-            if entry.is_dir():
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             elif entry.name != _LOCK:
                 entry.unlink(missing_ok=True)
@@ -191,87 +233,77 @@ class RunFolder:
     def log(self, line: str) -> None:
         """Adds a line to the log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        with (self / LOG).open("a", encoding="utf-8") as file:
-            file.write(f"{stamp} {line}\n")
+        append_bytes(self / LOG, f"{stamp} {line}\n".encode())
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Adds an object to a JSONL file; it is in the operating system's hands when this returns."""
-        with (self / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+    def append(self, name: str, row: Mapping[str, Any]) -> bytes:
+        """Adds an object to a JSONL file; returns the line."""
+        line = (json.dumps(row, allow_nan=False) + "\n").encode()
+        append_bytes(self / name, line)
+        return line
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The objects of a JSONL file; a last line that was being written when its writer died is left out."""
-        path = self / name
-        if not path.is_file():
-            return []
+        """The objects of a JSONL file; a last line that was being written when its writer died is left out.
+
+        Raises:
+            InputError: If a line holds something else.
+        """
         rows = []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = (read_bytes(self / name) or b"").splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
             try:
-                rows.append(json.loads(line))
-            except ValueError as error:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 if number == len(lines):
                     break
-                raise InputError(f"{path}, line {number} is damaged: {error}") from error
+                raise InputError(f"{self / name}, line {number} is damaged: {error}") from error
+            if not isinstance(row, dict) or type(row.get("round")) is not int:
+                raise InputError(f"{self / name}, line {number} is damaged: it should be an object with a round")
+            rows.append(row)
         return rows
 
-    def cut(self, name: str, last_round: int) -> None:
-        """Takes back the rows of a JSONL file that come after a round."""
-        kept = [row for row in self.rows(name) if row["round"] <= last_round]
-        write_text(self / name, "".join(json.dumps(row, allow_nan=False) + "\n" for row in kept))
+    def cut_timings(self, last_round: int) -> None:
+        """Takes back the timings that come after a round; a line that can't be read goes, too, and the log says so."""
+        kept, lost = [], 0
+        for line in (read_bytes(self / TIMINGS) or b"").splitlines():
+            try:
+                row = json.loads(line)
+                if row["round"] <= last_round:
+                    kept.append(json.dumps(row, allow_nan=False) + "\n")
+            except (ValueError, TypeError, KeyError, RecursionError):
+                lost += 1
+        if lost:
+            self.log(f"{lost} lines of {TIMINGS} couldn't be read and were left out")
+        write_text(self / TIMINGS, "".join(kept))
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a JSON file whole or not at all."""
         write_text(self / name, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON file; None if there is none."""
-        if not (self / name).is_file():
-            return None
-        loaded: dict[str, Any] = json.loads((self / name).read_text(encoding="utf-8"))
-        return loaded
+        """Reads an object from a JSON file; None if there is none.
+
+        Raises:
+            InputError: If the file holds something else.
+        """
+        content = read_bytes(self / name)
+        return None if content is None else parse_object(self / name, content)
+
+
+def parse_object(path: Path, content: bytes) -> dict[str, Any]:
+    """The JSON object that a file's content is.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    try:
+        loaded = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path} is damaged: it should hold a JSON object")
+    return loaded
 
 
 def is_ours(name: str) -> bool:
     """Whether a run's folder may hold something of this name."""
-    return name in _OURS or name in (_WANDB, MLFLOW) or name.startswith(EVENTS) or name.endswith(_PARTIAL)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    write_atomically(path, lambda partial: partial.write_bytes(content))
-
-
-def write_atomically(path: Path, write: Callable[[Path], T]) -> T:
-    """Lets ``write`` fill a file beside the wanted one, forces it to disk, and puts it in place.
-
-    Returns:
-        What ``write`` did.
-    """
-    partial = path.with_name(path.name + _PARTIAL)
-    try:
-        result = write(partial)
-        force_to_disk(partial)
-    except OSError:  # a full disk, for instance, on which what was written would only be in the way
-        partial.unlink(missing_ok=True)
-        raise
-    for attempt in range(_ATTEMPTS):
-        try:
-            partial.replace(path)
-            break
-        except PermissionError:  # on Windows, as long as someone reads the file
-            if attempt == _ATTEMPTS - 1:
-                raise
-            time.sleep(_PATIENCE / _ATTEMPTS)
-    return result
-
-
-def force_to_disk(path: Path) -> None:
-    """Waits until a file is on the disk, not only in the operating system's hands."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+    return name in _OURS or name in (_WANDB, MLFLOW) or name.startswith(EVENTS) or name.endswith(PARTIAL)

@@ -5,7 +5,6 @@ threads and the progress display belong to whoever advances it, and are shared w
 """
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,12 +16,14 @@ from adabest.engine.lanes import Lane
 from adabest.engine.task import Heartbeat
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.runs import folder as files
+from adabest.runs.atomic_files import write_bytes, write_text
+from adabest.runs.beginning import adopt, begin, restore
 from adabest.runs.board import Board
-from adabest.runs.build import Federation, build_federation, environment, environment_changes, fingerprints
-from adabest.runs.checkpoint import load_checkpoint
+from adabest.runs.build import Federation, build_federation
 from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
-from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
+from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import resume_command
+from adabest.runs.manifest import Ledger, check_settings, find_standing, prove_ended, read_manifest, sha256
 from adabest.runs.pace import CheckpointPace, CheckpointTime, Stopwatch
 from adabest.runs.progress import Blinded, Reporter
 from adabest.runs.stopping import reason_to_stop
@@ -41,6 +42,7 @@ class Planned:
         components: The objects that it names.
         resumed: Whether it has begun before, and goes on.
         overwrite: Whether another run that lies there may be replaced.
+        unverified: Whether a run of version 0.4.0, which nothing proves, may be gone on with.
         data_dir: The folder of the official data files, if they have moved since it began.
         label: What to call it while it shows its progress.
         group: What trackers that haven't heard of it are to group it under.
@@ -52,6 +54,7 @@ class Planned:
     components: Components
     resumed: bool = False
     overwrite: bool = False
+    unverified: bool = False
     data_dir: str | None = None
     label: str = ""
     group: str = ""
@@ -89,11 +92,10 @@ def _begun(run: Planned, company: Company) -> Lane[None]:
     folder.acquire()
     try:
         refuse_run(folder, run.overwrite)  # again: someone may have been faster
-        with folder.replacing() as begun, tracked(folder, config, group=run.group) as tell:
-            begun()
-            write_text(folder / files.CONFIG, to_toml(config.flat()))
-            _begin(folder, config, federation)
-            yield from _rounds(run, company, config, federation, tell)
+        with folder.replacing() as drop_the_old, tracked(folder, config, group=run.group) as tell:
+            ledger = begin(folder, config, federation)
+            drop_the_old()
+            yield from _rounds(run, company, config, federation, ledger=ledger, tell=tell)
     finally:
         folder.release()
 
@@ -102,15 +104,26 @@ def _resumed(run: Planned, company: Company) -> Lane[None]:
     folder = run.folder
     folder.acquire()
     try:
-        if folder.status()["status"] in ENDED:
+        manifest = read_manifest(folder, may_be_lost=run.unverified)
+        if find_standing(folder, manifest).status in ENDED:
             return  # someone was faster
-        config, components = resolve_again(read_toml(folder / files.CONFIG), vars(run.components), run.data_dir)
+        settings = read_toml(folder / files.CONFIG)
+        check_settings(folder, manifest, settings)
+        config, components = resolve_again(settings, vars(run.components), run.data_dir)
+        if manifest is None and not run.unverified:
+            raise InputError(
+                f"{folder.path} is a run of version 0.4.0 or before, which left nothing to prove its files by; "
+                f"`{resume_command(folder.path)} --unverified` goes on all the same"
+            )
         federation = build_federation(config, components, company.heartbeat, folder.path)
-        _restore(folder, config, federation)
+        if manifest is None:
+            ledger = adopt(folder, config, federation)
+        else:
+            ledger = restore(folder, config, federation, manifest)
         if run.data_dir is not None:
             write_text(folder / files.CONFIG, to_toml(config.flat()))
         with tracked(folder, config, group=run.group, resumed=True) as tell:
-            yield from _rounds(run, company, config, federation, tell)
+            yield from _rounds(run, company, config, federation, ledger=ledger, tell=tell)
     finally:
         folder.release()
 
@@ -121,70 +134,20 @@ def refuse_run(folder: RunFolder, overwrite: bool) -> None:
     Raises:
         InputError: If it does.
     """
+    folder.settle()
     if folder.holds_run() and not overwrite:
-        status = folder.status()
-        if status["status"] in ENDED:
-            raise InputError(
-                f"{folder.path} holds a {status['status']} run; choose another folder, or pass --overwrite"
-            )
+        status = find_standing(folder, read_manifest(folder)).status
+        if status in ENDED:
+            raise InputError(f"{folder.path} holds a {status} run; choose another folder, or pass --overwrite")
         raise InputError(
             f"{folder.path} holds an unfinished run; continue it with `{resume_command(folder.path)}`, "
             "choose another folder, or pass --overwrite"
         )
 
 
-def refuse_change(folder: RunFolder, identity: Mapping[str, Any], federation: Federation) -> None:
-    """Refuses to go on with another data set, partition or initial model than a run began with.
-
-    Raises:
-        InputError: If it is another one.
-    """
-    for key, before in fingerprints(identity).items():
-        if before != fingerprints(federation.identity)[key]:
-            raise InputError(
-                f"{folder.path}: the {key.replace('_', ' ')} isn't the one that this run began with "
-                f"(see {files.IDENTITY}), so the result would be of neither; choose another folder, or --overwrite"
-            )
-
-
-def _begin(folder: RunFolder, config: Config, federation: Federation) -> None:
-    folder.write_json(files.IDENTITY, federation.identity)
-    folder.write_json(files.ENVIRONMENT, environment(config))
-    folder.write_json(files.STATUS, {"status": "running", "round": 0})
-    for name in (files.METRICS, files.TIMINGS):
-        write_text(folder / name, "")
-    folder.log(f"begins: {config.algorithm} on {config.dataset}, {config.rounds} rounds")
-
-
-def _restore(folder: RunFolder, config: Config, federation: Federation) -> None:
-    """Puts the federation where the last checkpoint left it."""
-    identity, before = folder.read_json(files.IDENTITY), folder.read_json(files.ENVIRONMENT)
-    if identity is None or before is None:
-        _begin(folder, config, federation)
-        return
-    refuse_change(folder, identity, federation)
-    for change in environment_changes(before, environment(config)):
-        warning = f"{change}; the last bits of the result may differ from an uninterrupted run"
-        folder.log(f"warning: {warning}")
-        warnings.warn(warning, stacklevel=2)
-    snapshot = load_checkpoint(folder)
-    if snapshot is not None:
-        try:
-            federation.simulation.restore(snapshot)
-        except KeyError as error:
-            version = before.get("adabest", "another version")
-            raise InputError(
-                f"{folder.path}: its checkpoint, written by adabest {version}, lacks {error}, so this version can't go "
-                "on from it; finish the run with that version, or begin it anew with --overwrite"
-            ) from error
-    last_round = federation.simulation.state.round
-    for name in (files.METRICS, files.TIMINGS):
-        folder.cut(name, last_round)
-    folder.write_json(files.STATUS, {"status": "running", "round": last_round})
-    folder.log(f"resumes after round {last_round}")
-
-
-def _rounds(run: Planned, company: Company, config: Config, federation: Federation, tell: Tell) -> Lane[None]:
+def _rounds(
+    run: Planned, company: Company, config: Config, federation: Federation, *, ledger: Ledger, tell: Tell
+) -> Lane[None]:
     """All rounds that are left."""
     folder, simulation = run.folder, federation.simulation
     label, first = run.label or folder.path.name, simulation.state.round
@@ -192,31 +155,37 @@ def _rounds(run: Planned, company: Company, config: Config, federation: Federati
     try:
         with company.board.reporter(label, first, config.rounds) as reporter:
             show = Blinded(reporter) if run.blind else reporter
-            last, early = yield from _until_the_end(folder, config, federation, pace, show=show, tell=tell)
+            last, early = yield from _until_the_end(folder, config, federation, pace, ledger, show=show, tell=tell)
     except Interrupted:
         if simulation.state.round > pace.saved_round:
-            pace.save(folder, federation)
+            pace.save(folder, federation, ledger)
+        ledger.save("interrupted", simulation.state.round)
         raise Interrupted(_interrupted(folder, config, simulation.state.round)) from None
     except Diverged as error:
-        _finish(folder, federation)
+        models = _finish(folder, federation)
         round_number = simulation.state.round + 1
         lost = {"round": round_number, "diverged": str(error)}
-        folder.append(files.METRICS, lost)
+        ledger.append_metrics(lost)
         tell(lost)
-        folder.write_json(files.STATUS, {"status": "diverged", "round": round_number, "reason": str(error)})
+        ledger.save("diverged", round_number, str(error), models)
         folder.log(f"diverged in round {round_number}: {error}")
     else:
-        _finish(folder, federation)
-        reason = {} if early is None else {"reason": early}
-        folder.write_json(files.STATUS, {"status": "finished", "round": last, **reason})
-        folder.log(": ".join([f"finished after round {last}", *reason.values()]))
+        ledger.save("finished", last, early, _finish(folder, federation))
+        folder.log(": ".join([f"finished after round {last}", *([] if early is None else [early])]))
     finally:
         pace.end()
     drop_checkpoints(folder)
 
 
 def _until_the_end(
-    folder: RunFolder, config: Config, federation: Federation, pace: CheckpointPace, *, show: Reporter, tell: Tell
+    folder: RunFolder,
+    config: Config,
+    federation: Federation,
+    pace: CheckpointPace,
+    ledger: Ledger,
+    *,
+    show: Reporter,
+    tell: Tell,
 ) -> Lane[tuple[int, str | None]]:
     """The rounds themselves; returns the last one, and why it is, if it comes early."""
     simulation = federation.simulation
@@ -231,13 +200,13 @@ def _until_the_end(
         except (Interrupted, Diverged):
             raise
         except Exception as error:
-            _broken_off(folder, federation, pace, error)
+            _broken_off(folder, federation, pace, ledger, error)
             raise
         if simulation.state.skipped_rounds > skipped:
             folder.log(f"round {round_number} is skipped: nobody is present")
         speed = stopwatch.lap(simulation.state.local_steps)
         if metrics is not None:
-            folder.append(files.METRICS, metrics)
+            ledger.append_metrics(metrics)
             folder.append(files.TIMINGS, stopwatch.row(round_number))
             folder.log(_words(metrics, speed))
             rows.append(metrics)
@@ -248,26 +217,25 @@ def _until_the_end(
                 last = round_number
                 show.ends_at(last)
         if round_number < last and pace.is_due(round_number):
-            seconds = pace.save(folder, federation)
+            seconds = pace.save(folder, federation, ledger)
             folder.append(files.TIMINGS, {"round": round_number, "checkpoint_seconds": seconds})
-            folder.write_json(files.STATUS, {"status": "running", "round": round_number})
         show.show(round_number, metrics, speed)
     return last, early
 
 
-def _broken_off(folder: RunFolder, federation: Federation, pace: CheckpointPace, error: Exception) -> None:
+def _broken_off(
+    folder: RunFolder, federation: Federation, pace: CheckpointPace, ledger: Ledger, error: Exception
+) -> None:
     """Saves the last finished round when a round fails, in most cases by what happened in another lane."""
     done = federation.simulation.state.round
     with contextlib.suppress(OSError):  # a full disk, for instance, which is what the error says already
         if done > pace.saved_round:
-            pace.save(folder, federation)
-        folder.write_json(files.STATUS, {"status": "running", "round": done})
+            pace.save(folder, federation, ledger)
         folder.log(f"broken off after round {done}: {error}")
 
 
 def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
     """Notes that a run was interrupted, and says how to go on."""
-    folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
     command = resume_command(folder.path)
     if config.has_objects():
         command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
@@ -276,8 +244,8 @@ def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
     return how
 
 
-def _finish(folder: RunFolder, federation: Federation) -> None:
-    """Writes the models that a run leaves behind."""
+def _finish(folder: RunFolder, federation: Federation) -> dict[str, str]:
+    """Writes the models that a run leaves behind; returns their sums, by file name."""
     simulation, model = federation.simulation, federation.task.model
     vectors = {
         "scored": simulation.scored_model(),
@@ -287,20 +255,29 @@ def _finish(folder: RunFolder, federation: Federation) -> None:
     averaged = simulation.averaged_model()
     if averaged is not None:
         vectors["averaged"] = averaged
+    sums = {}
     for name, vector in vectors.items():
         model.load(vector)
         # Clones, because tied parameters share memory, which safetensors refuses.
         content = save({key: value.detach().cpu().clone() for key, value in model.module.state_dict().items()})
         write_bytes(folder / files.MODELS[name], content)
+        sums[files.MODELS[name]] = sha256(content)
+    return sums
 
 
 def drop_checkpoints(folder: RunFolder) -> None:
-    """Removes the checkpoints of a run that has ended."""
-    directory = folder / files.CHECKPOINTS
+    """Removes the checkpoints of a run that has ended, once all that it leaves has been proven to be there.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    directory, manifest = folder / files.CHECKPOINTS, read_manifest(folder)
+    if not directory.is_dir() or manifest is None or not manifest.has_ended():
+        return
+    prove_ended(folder, manifest)
     for entry in directory.glob("*"):
         entry.unlink()
-    if directory.is_dir():
-        directory.rmdir()
+    directory.rmdir()
 
 
 def _words(metrics: Metrics, speed: float) -> str:

@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
 from torch import Tensor, nn
 
 from adabest.errors import InputError
@@ -18,6 +19,7 @@ from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
+from adabest.runs.manifest import Manifest, check_metrics, check_settings, find_standing, read_manifest, read_proven
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Run:
     metrics: list[dict[str, Any]]
     identity: Mapping[str, Any]
     environment: Mapping[str, Any]
+    _manifest: Manifest | None = field(default=None, repr=False, compare=False)
 
     @property
     def final(self) -> dict[str, Any]:
@@ -134,12 +137,16 @@ class Run:
         if which not in files.MODELS:
             raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
         path = self.folder / files.MODELS[which]
-        if not path.is_file():
+        content = read_proven(RunFolder(self.folder), self._manifest, files.MODELS[which])
+        if content is None:
             why = f"the run is {self.status}; finish it with `{resume_command(self.folder)}`"
             if self.status in files.ENDED:
                 why = "it wasn't asked for (average_from), or the run ended too early for it"
             raise InputError(f"{self.folder} has no {which} model: {why}")
-        return load_file(path)
+        try:
+            return parse_tensors(content)
+        except (SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is damaged: {error}") from error
 
     def _normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from inputs, and what they are divided by."""
@@ -168,27 +175,43 @@ def load(path: str | Path) -> Run:
         InputError: If there is no run.
     """
     folder = RunFolder(Path(path))
+    folder.settle()
     if not folder.holds_run():
         below = find_runs(path)[:3]
         hint = f"; there are some below it, such as {', '.join(map(str, below))}" if below else ""
         raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){hint}")
+    manifest = read_manifest(folder)
+    standing = find_standing(folder, manifest)
+    if manifest is not None and not manifest.has_ended() and not standing.is_live:
+        manifest = read_manifest(folder)  # its process may have ended it since
+        standing = find_standing(folder, manifest)
     settings = read_toml(folder / files.CONFIG)
+    check_settings(folder, manifest, settings)
     own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
-    status = folder.status()
-    if status["status"] == "running" and not folder.is_being_written():
-        status["status"] = "killed"
+    metrics = folder.rows(files.METRICS)
+    if manifest is not None and not standing.is_live:
+        check_metrics(folder, manifest.metrics, exactly=manifest.has_ended())
+        metrics = [row for row in metrics if row["round"] <= manifest.round]
     return Run(
         folder=Path(path),
         config=Config(**check_options(str(path), settings, CONFIG_OPTIONS, text=False), hyperparameters=own),
-        status=status["status"],
-        round=status["round"],
-        reason=status.get("reason"),
-        metrics=folder.rows(files.METRICS),
-        identity=folder.read_json(files.IDENTITY) or {},
-        environment=folder.read_json(files.ENVIRONMENT) or {},
+        status=standing.status,
+        round=standing.round,
+        reason=standing.reason,
+        metrics=metrics,
+        identity=_object(folder, manifest, files.IDENTITY),
+        environment=_object(folder, manifest, files.ENVIRONMENT),
+        _manifest=manifest,
     )
+
+
+def _object(folder: RunFolder, manifest: Manifest | None, name: str) -> dict[str, Any]:
+    content = read_proven(folder, manifest, name)
+    return {} if content is None else files.parse_object(folder / name, content)
 
 
 def find_runs(root: str | Path) -> list[Path]:
     """The folders below ``root`` that hold a run, in alphabetical order."""
-    return sorted(path.parent for path in Path(root).rglob(files.CONFIG) if RunFolder(path.parent).holds_run())
+    places = (path.parent for path in Path(root).rglob(files.CONFIG) if RunFolder(path.parent).holds_run())
+    # A run that was set aside when its successor's process was killed comes back when its folder is read.
+    return sorted({place.parent if place.name in files.HIDDEN else place for place in places})

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -31,8 +31,13 @@ _ALIGNMENT = 8
 _CHUNK = 16 * 2**20  # bytes that are on their way to the disk at a time
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Pieces]) -> str:
-    """Writes a file.
+def write_tensors(file: BinaryIO, tensors: Mapping[str, Pieces], metadata: Mapping[str, str] | None = None) -> str:
+    """Writes a file; equal tensors and metadata make equal files.
+
+    Args:
+        file: The file, open for writing.
+        tensors: The tensors by name.
+        metadata: Texts by name that go with them.
 
     Returns:
         The sha256 sum of its bytes.
@@ -40,15 +45,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Pieces]) -> str:
     # Wide types first, as the format's own writer has them: then each tensor begins where its type may begin.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize)
     digest = hashlib.sha256()
-    with path.open("wb") as file:
-        for piece in _contents(dict(ordered)):
-            digest.update(piece)
-            file.write(piece)
+    for piece in _contents(dict(ordered), metadata or {}):
+        digest.update(piece)
+        file.write(piece)
     return digest.hexdigest()
 
 
-def _contents(tensors: Mapping[str, Pieces]) -> Iterator[bytes | memoryview]:
-    header, begin = {}, 0
+def _contents(tensors: Mapping[str, Pieces], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    begin = 0
     for name, pieces in tensors.items():
         end = begin + math.prod(pieces.shape) * pieces.dtype.itemsize
         header[name] = {"dtype": _TYPES[pieces.dtype], "shape": list(pieces.shape), "data_offsets": [begin, end]}
