@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from adabest.data.augmentation import none
+from adabest.engine.cpu.aligned import aligned
 from adabest.engine.cpu.job import Done, Job, batch, told_where
 from adabest.engine.cpu.steps import without_python
 from adabest.engine.plan import LinearLayer
@@ -52,16 +53,15 @@ class Chain:
         order = sorted(range(len(jobs)), key=lambda place: len(jobs[place].chosen), reverse=True)
         ordered = [jobs[place] for place in order]
         w = self._packed([job.start for job in ordered])
-        g = torch.empty_like(w)
         offsets = [w[0, :0] if job.offset is None else self._packed([job.offset])[0] for job in ordered]
+        stack = _Stack(self, ordered, w, offsets)
         counts, scores, done = [len(job.chosen) for job in ordered], list[Tensor](), 0
         with told_where(ordered) as at:
             while done < counts[0]:
                 active = sum(count > done for count in counts)
-                stack = _Stack(self, ordered[:active], w[:active], g[:active], offsets[:active])
                 for at.step, until in stack.spans(done, counts[active - 1]):
                     heartbeat()
-                    scores.append(stack.advance(at.step, until))
+                    scores.append(stack.advance(active, at.step, until))
                 done = counts[active - 1]
         trained = [self._trained(place, job, w[place : place + 1], scores) for place, job in enumerate(ordered)]
         return [trained[order.index(place)] for place in range(len(jobs))]
@@ -73,7 +73,7 @@ class Chain:
 
     def _packed(self, vectors: Sequence[Tensor]) -> Tensor:
         """Vectors in the order of the model's parameters, stacked and packed."""
-        packed = vectors[0].new_empty(len(vectors), sum(self._sizes))
+        packed = aligned(vectors[0], len(vectors), sum(self._sizes))
         for place, vector in enumerate(vectors):
             for part, own in zip(self._parts(packed[place : place + 1]), self._plain(vector), strict=True):
                 part.copy_(own)
@@ -84,7 +84,7 @@ class Chain:
         for own, part in zip(self._plain(model), self._parts(packed), strict=True):
             own.copy_(part)
         own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
-        losses = own.gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
+        losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
         accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
         return Done(model, losses.to(torch.float64), accuracies)
 
@@ -105,28 +105,24 @@ class Chain:
 class _Stack:
     """A few clients, and room for what their steps compute on the way."""
 
-    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, g: Tensor, offsets: Sequence[Tensor]) -> None:
+    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, offsets: Sequence[Tensor]) -> None:
         self._jobs, task = jobs, jobs[0].task
-        clients, size = len(jobs), jobs[0].chosen.shape[1]
-        inputs = [w.new_ones(clients, size, rows) for rows, _ in chain.sides]
+        clients, size, g = len(jobs), jobs[0].chosen.shape[1], aligned(w, *w.shape)
+        inputs = [aligned(w, clients, size, rows).fill_(1.0) for rows, _ in chain.sides]
         written = [x[..., : x.shape[2] - biased] for x, biased in zip(inputs, chain.biases, strict=True)]
-        weights = chain.matrices(w)
-        self._room = written[0].flatten(0, 1).view(-1, *task.data.x_train.shape[1:])
+        weights, gradients = chain.matrices(w), chain.matrices(g)
+        unbiased = [m[:, : m.shape[1] - biased] for m, biased in zip(weights, chain.biases, strict=True)]
+        self._samples = written[0]
+        self._outputs = [*written[1:], aligned(w, clients, size, chain.sides[-1][1])]
+        self._of_outputs = [aligned(w, *y.shape) for y in self._outputs]
+        self._forward = _products(inputs, weights, self._outputs)
+        self._backward = _products([x.transpose(1, 2) for x in inputs], self._of_outputs, gradients)
+        transposed = [m.transpose(1, 2) for m in unbiased[1:]]
+        self._through = [[], *_products(self._of_outputs[1:], transposed, self._of_outputs[:-1])]
+        self._relus = chain.relus
+        self._minus_one = w.new_full((clients, size, 1), -1.0)
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
-        self._scores = w.new_empty(clients, size, chain.sides[-1][1])
-        self._rest = [
-            *(value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)),
-            self._room,
-            inputs,
-            written,
-            weights,
-            [m[:, : m.shape[1] - biased] for m, biased in zip(weights, chain.biases, strict=True)],
-            chain.matrices(g),
-            [torch.empty_like(x) for x in written],
-            chain.relus,
-            self._scores,
-            w.new_full((clients, size, 1), -1.0),
-        ]
+        self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
         self._vectors = [list(w), list(g), list(offsets)]
         self._numbers = [[job.scale, job.rho, job.eta, job.clip, job.decay] for job in jobs]
 
@@ -135,14 +131,35 @@ class _Stack:
         length = _SPAN if self._whole else 1
         return ((start, min(start + length, last)) for start in range(first, last, length))
 
-    def advance(self, first: int, last: int) -> Tensor:
-        """Makes steps; returns the logarithms of probabilities, ``[steps, clients, batch, classes]``."""
-        jobs, data = self._jobs, self._jobs[0].task.data
+    def advance(self, active: int, first: int, last: int) -> Tensor:
+        """Makes steps of the first few clients; returns the class scores, ``[steps, clients, batch, classes]``."""
+        jobs, data = self._jobs[:active], self._jobs[0].task.data
         chosen = torch.cat([job.chosen[first:last] for job in jobs], dim=1)
         labels = torch.stack([job.labels[first:last] for job in jobs], dim=1)[..., None]
+        room = self._samples[:active].view(-1, *data.x_train.shape[1:])
         if not self._whole:
-            batch(jobs, first, self._room)
-        scores = self._scores.new_empty(last - first, *self._scores.shape)
-        source = data.x_train if self._whole else chosen[:0]
-        without_python()(last - first, source, chosen, labels, *self._rest, scores, *self._vectors, self._numbers)
+            batch(jobs, first, room)
+        outputs = [y[:active] for y in self._outputs]
+        scores = room.new_empty(last - first, *outputs[-1].shape)
+        without_python()(
+            last - first,
+            data.x_train if self._whole else chosen[:0],
+            chosen,
+            labels,
+            *self._normal,
+            room,
+            outputs,
+            [dy[:active] for dy in self._of_outputs],
+            self._relus,
+            self._minus_one[:active],
+            scores,
+            *([layer[:active] for layer in way] for way in (self._forward, self._backward, self._through)),
+            *(vectors[:active] for vectors in self._vectors),
+            self._numbers[:active],
+        )
         return scores
+
+
+def _products(*operands: Sequence[Tensor]) -> list[list[tuple[Tensor, ...]]]:
+    """The matrices of each layer's products, client by client, from stacks of each layer's."""
+    return [list(zip(*map(list, layer), strict=True)) for layer in zip(*operands, strict=True)]

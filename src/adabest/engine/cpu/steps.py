@@ -21,22 +21,24 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     mean: Tensor,
     std: Tensor,
     room: Tensor,
-    inputs: list[Tensor],
-    written: list[Tensor],
-    weights: list[Tensor],
-    unbiased: list[Tensor],
-    gradients: list[Tensor],
-    of_inputs: list[Tensor],
+    outputs: list[Tensor],
+    of_outputs: list[Tensor],
     relus: list[bool],
-    outputs: Tensor,
     minus_one: Tensor,
     scores: Tensor,
+    forward: list[list[tuple[Tensor, Tensor, Tensor]]],
+    backward: list[list[tuple[Tensor, Tensor, Tensor]]],
+    through: list[list[tuple[Tensor, Tensor, Tensor]]],
     w: list[Tensor],
     g: list[Tensor],
     offsets: list[Tensor],
     numbers: list[list[float]],
 ) -> None:
     """Makes local steps of a few clients (see ``engine.local``), all in place.
+
+    What rounds each number by itself, or each row of class scores, is done for all clients at once. What sums over more
+    than that, and may do so in an order that depends on what else there is, is done client by client, on matrices
+    that lie alike for all of them (see ``engine.cpu.aligned``).
 
     Args:
         steps: How many.
@@ -46,41 +48,41 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
         mean: What is subtracted from inputs.
         std: What they are then divided by.
         room: The inputs of the first layer as samples.
-        inputs: The inputs of each layer, ``[clients, batch, inputs + 1]``, if it has a bias with a column of ones.
-        written: The same without that column.
-        weights: Of each layer, ``[clients, inputs + 1, outputs]``, the bias being the last row.
-        unbiased: The same without that row.
-        gradients: Where those of ``weights`` are to be.
-        of_inputs: Room for the gradients of ``written``.
+        outputs: Of each layer, ``[clients, batch, outputs]``; the last are the class scores.
+        of_outputs: The gradients of ``outputs``, likewise.
         relus: Whether a relu follows each layer.
-        outputs: Room for the class scores.
         minus_one: −1 for each sample, ``[clients, batch, 1]``.
-        scores: Where the logarithms of probabilities are to be, ``[steps, clients, batch, classes]``.
-        w: Each client's parameters: the memory of ``weights``.
-        g: Each client's gradient: the memory of ``gradients``.
+        scores: Where the class scores are to be, ``[steps, clients, batch, classes]``.
+        forward: Of each layer, for each client: two matrices and where their product is to be: inputs, weights,
+            outputs.
+        backward: Likewise: inputs, transposed; gradient of the outputs; gradient of the weights.
+        through: Likewise: gradient of the outputs; weights, transposed; gradient of the inputs, which are the outputs
+            of the layer before. Empty for the first layer.
+        w: Each client's parameters: the memory of the weights.
+        g: Each client's gradient: the memory of the weights' gradients.
         offsets: o of each client, empty for none.
         numbers: s, ρ, η, the clip (0 for none) and λ + ρ′ of each client.
     """
-    depth = len(weights)
+    depth = len(outputs)
     for step in range(steps):
         if source.numel() > 0:
             room.copy_(source.index_select(0, chosen[step])).sub_(mean).div_(std)
-        for layer in range(depth - 1):
-            torch.bmm(inputs[layer], weights[layer], out=written[layer + 1])
+        for layer in range(depth):
+            for left, right, product in forward[layer]:
+                torch.mm(left, right, out=product)
             if relus[layer]:
-                written[layer + 1].relu_()
-        torch.bmm(inputs[depth - 1], weights[depth - 1], out=outputs)
-        logarithms = torch.log_softmax(outputs, 2)
-        scores[step].copy_(logarithms)
-        of_outputs = logarithms.exp_().scatter_add_(2, labels[step], minus_one).div_(minus_one.size(1))
+                outputs[layer].relu_()
+        scores[step].copy_(outputs[depth - 1])
+        of_outputs[depth - 1].copy_(torch.softmax(outputs[depth - 1], 2))
+        of_outputs[depth - 1].scatter_add_(2, labels[step], minus_one).div_(minus_one.size(1))
         for behind in range(depth):
             layer = depth - 1 - behind
-            torch.bmm(inputs[layer].transpose(1, 2), of_outputs, out=gradients[layer])
-            if layer > 0:
-                torch.bmm(of_outputs, unbiased[layer].transpose(1, 2), out=of_inputs[layer])
-                of_outputs = of_inputs[layer]
-                if relus[layer - 1]:
-                    of_outputs.mul_(written[layer].sign())
+            for left, right, product in backward[layer]:
+                torch.mm(left, right, out=product)
+            for left, right, product in through[layer]:
+                torch.mm(left, right, out=product)
+            if layer > 0 and relus[layer - 1]:
+                of_outputs[layer - 1].mul_(outputs[layer - 1].sign())
         for client in range(len(w)):
             scale, rho, eta, clip, decay = numbers[client]
             if scale != 1.0:

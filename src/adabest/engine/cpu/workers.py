@@ -1,7 +1,8 @@
 """Threads that train clients side by side, each client on one core.
 
 Torch computes without Python's lock, so threads of this kind keep all cores busy and, unlike several threads within one
-operation, never wait for each other.
+operation, never wait for each other. A client that trains alone has one core, too: with several, its sums would be split
+among them, and end with other last bits than beside others.
 """
 
 import queue
@@ -29,7 +30,7 @@ def number_of_workers(threads: int | None) -> int:
 
 
 def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Heartbeat, workers: int) -> list[Result]:
-    """Does pieces of work, several at a time.
+    """Does pieces of work, several at a time, with a single thread of torch's for each.
 
     This thread works along, and only it calls the heartbeat, which may raise; so may a piece. Either ends all pieces at
     their next heartbeat, and nothing runs any more when the exception leaves here.
@@ -41,8 +42,6 @@ def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Hea
     """
     threads = torch.get_num_threads()
     workers = min(workers, len(pieces))
-    if workers <= 1:
-        return [piece(heartbeat) for piece in pieces]
     results: dict[int, Result] = {}
     errors: dict[int, BaseException] = {}
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
