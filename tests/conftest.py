@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from adabest.registry import naming
+
 # The same examples every time, so that a red run can be repeated; no deadline, since a busy machine isn't a bug.
 settings.register_profile("adabest", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("adabest")
@@ -45,4 +47,11 @@ def trackers_offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             "TRACKIO_SERVER_URL",
         ):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture
+def trusting() -> Iterator[None]:
+    """Imports names of one's own as if a person's call had named them, for tests of what lies below such calls."""
+    with naming(trust=True):
         yield

@@ -13,7 +13,7 @@ from adabest.report import Shown, entries_of, page_text
 from adabest.runs.folder import RunFolder
 
 CONFIG = Config(
-    dataset="tiny_runs:stripes",
+    dataset="stripes",
     algorithm="fedavg",
     model="mlp,hidden=8",
     clients=8,

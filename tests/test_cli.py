@@ -322,7 +322,7 @@ class TestOwnThings:
         given = ["--algorithms", "fedavg", "my_module:MyAlgorithm,gamma=0.3", *arguments(**tiny(), out="both")]
         with ends_after(100):
             assert command("compare", *given) == 130
-        assert command("resume", "both") == 0
+        assert command("resume", "both", "--allow", "my_module:MyAlgorithm") == 0
         assert adabest.load("both/my_module.MyAlgorithm,gamma=0.3").config.hyperparameters == {"gamma": 0.3}
 
     def test_hyper_parameters_of_every_type(self, workplace: Path) -> None:
@@ -335,7 +335,7 @@ class TestOwnThings:
         given = [*arguments(**tiny(), out="both"), "--algorithms", "fedavg", "tiny_runs:Several", "--rates", 0.3, 0.4]
         with ends_after(100):
             assert command("compare", *given) == 130
-        assert command("resume", "both") == 0
+        assert command("resume", "both", "--allow", "tiny_runs:Several") == 0
         assert adabest.load("both/tiny_runs.Several").config.flat()["rates"] == [0.3, 0.4]
 
     @pytest.mark.parametrize("command_name", ["run --algorithm", "compare --algorithms"])
@@ -348,11 +348,8 @@ class TestOwnThings:
     def test_a_model(self, workplace: Path, printed: Printed) -> None:
         (workplace / "my_model.py").write_text(MY_MODEL)
         assert command("run", *arguments(**tiny(rounds=1, model="my_model:network,width=6"), out="run")) == 0
-        sys.path.insert(0, str(workplace))
-        try:
-            shapes = [tuple(p.shape) for p in adabest.load("run").model.parameters()]
-        finally:
-            sys.path.remove(str(workplace))
+        loaded = adabest.load("run", allow="my_model:network")
+        shapes = [tuple(p.shape) for p in loaded.model.parameters()]
         assert shapes[0] == (6, 36)
         assert command("run", *arguments(**tiny(model="my_model:network,widht=6"), out="other")) == 2
         assert "model 'my_model:network' has no option 'widht'; did you mean 'width'?" in printed.err()
@@ -433,7 +430,7 @@ class TestLooking:
         rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.out().splitlines() if "│" in line]
         facts = {row[0]: row[1] for row in rows if len(row) == 2}
         assert facts["beta"] == "0.7"
-        assert facts["dataset"] == "tiny_runs:stripes"
+        assert facts["dataset"] == "stripes"
         assert facts["status"] == "finished"
         assert facts["training clients"] == "8"
         assert facts["scored loss"] == f"{done.final['scored_loss']:.4g}"
@@ -445,7 +442,7 @@ class TestLooking:
         assert "killed" in printed.out()
 
     def test_partition(self, workplace: Path, printed: Printed) -> None:
-        settings: dict[str, Any] = {"dataset": "tiny_runs:stripes", "clients": 8, "alpha": 0.2, "partition_seed": 4}
+        settings: dict[str, Any] = {"dataset": "stripes", "clients": 8, "alpha": 0.2, "partition_seed": 4}
         assert command("partition", *arguments(**settings), "--out", "figures/p") == 0
         out = printed.out()
         assert "training clients" in out
@@ -457,7 +454,7 @@ class TestLooking:
 
     def test_partition_files_of_two_settings_do_not_collide(self, workplace: Path) -> None:
         for alpha in (0.3, 0.5):
-            options = arguments(dataset="tiny_runs:stripes", clients=8, alpha=alpha, out=f"alpha-{alpha}")
+            options = arguments(dataset="stripes", clients=8, alpha=alpha, out=f"alpha-{alpha}")
             assert command("partition", *options) == 0
         assert {path.name for path in workplace.glob("*.png")} == {"alpha-0.3.png", "alpha-0.5.png"}
 
@@ -465,7 +462,7 @@ class TestLooking:
         assert command("partition", "--alpha", -1) == 2
         assert "alpha = -1.0" in printed.err()
         (workplace / "file").write_text("here")
-        given = arguments(dataset="tiny_runs:stripes", clients=8, out="file/partition")
+        given = arguments(dataset="stripes", clients=8, out="file/partition")
         assert command("partition", *given) == 2
         assert "can't write the figure file/partition: " in printed.err()
 

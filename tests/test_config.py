@@ -22,7 +22,7 @@ from adabest.runs.config import resolve_again
 
 # Every setting of a run, each at a value that isn't its default.
 EVERYTHING: dict[str, Any] = {
-    "dataset": "tiny_runs:stripes",
+    "dataset": "stripes",
     "data_dir": str(Path(__file__).parent),
     "algorithm": "feddyn",
     "model": "logistic",
@@ -86,6 +86,7 @@ class TestOneConfiguration:
         same = {name for name in names if EVERYTHING[name] == getattr(defaults, name)}
         assert same == {"device"}  # there is only one to choose from here
 
+    @pytest.mark.usefixtures("trusting")
     def test_python_file_and_command_line_say_the_same(self, tmp_path: Path) -> None:
         expected, _ = resolve(EVERYTHING)
         assert expected.flat() == EVERYTHING
@@ -141,7 +142,7 @@ class TestOneConfiguration:
 
 class TestDefaults:
     def test_the_data_set_fills_in(self) -> None:
-        config, _ = resolve({"dataset": "tiny_runs:stripes"})
+        config, _ = resolve({"dataset": "stripes"})
         assert (config.model, config.batch_size, config.weight_decay) == ("mlp,hidden=8", 8, 1e-3)
         assert config.augmentation == "none"
         digits, _ = resolve({})
@@ -298,6 +299,7 @@ class TestMistakes:
         assert f"unknown {kind} {wrong!r}; did you mean {right!r}?" in complaints.about(**{name: wrong})
 
 
+@pytest.mark.usefixtures("trusting")
 class TestMistakesInPython:
     @pytest.mark.parametrize(
         ("settings", "words"),
@@ -377,6 +379,7 @@ def local_algorithm(gamma: float) -> FedAvg:
     return Local(gamma)
 
 
+@pytest.mark.usefixtures("trusting")
 class TestHyperparameters:
     def test_types_are_checked_and_kept(self) -> None:
         config, components = resolve({"algorithm": "tiny_runs:Several,often=yes,count=4,how=thus"})
@@ -427,6 +430,7 @@ def squares(scores: Tensor, y: Tensor) -> Tensor:
     return ((scores - functional.one_hot(y, scores.shape[1])) ** 2).mean()
 
 
+@pytest.mark.usefixtures("trusting")
 class TestObjects:
     def test_algorithms_are_named(self) -> None:
         config, components = resolve(tiny(algorithm=AdaBest(beta=0.5)))
@@ -481,6 +485,7 @@ class TestObjects:
         assert resolve_again(config.flat(), {"algorithm": FedAvg(), "loss": squares}) == (config, components)
 
 
+@pytest.mark.usefixtures("trusting")
 class TestDigest:
     def test_how_it_is_executed_does_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
@@ -506,11 +511,12 @@ class TestDigest:
     def test_it_names_the_default_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         run = adabest.run(show=False, **tiny(rounds=1))
-        assert run.folder == Path("runs") / f"tiny_runs-stripes-adabest-{run.config.digest()}"
+        assert run.folder == Path("runs") / f"stripes-adabest-{run.config.digest()}"
         with pytest.raises(InputError, match="holds a finished run"):
             adabest.run(show=False, **tiny(rounds=1, checkpoint_every=3))
 
 
+@pytest.mark.usefixtures("trusting")
 class TestToml:
     def test_everything_survives(self, tmp_path: Path) -> None:
         config, _ = resolve(EVERYTHING)

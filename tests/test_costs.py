@@ -319,6 +319,7 @@ class Broken(FedAvg):
 
 
 class TestOwnAlgorithms:
+    @pytest.mark.usefixtures("trusting")
     def test_waste_is_seen(self) -> None:
         wasteful, plain = costs_of("test_costs:Wasteful"), all_costs()["adabest"]
         assert wasteful.client.arithmetic - plain.client.arithmetic == n * s + n * m

@@ -199,6 +199,7 @@ class TestNames:
     def test_a_path(self, tmp_path: Path) -> None:
         assert load_dataset(str(save(tmp_path / "mine.npz", **arrays()))).classes == 3
 
+    @pytest.mark.usefixtures("trusting")
     def test_ones_own_function_or_data_set(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "own_data.py").write_text(
             "import numpy as np\nfrom adabest.data import from_arrays\n"

@@ -233,11 +233,13 @@ class TestSpecifications:
         (tmp_path / "own_sets.py").write_text(MODULE)
         np.savetxt("numbers.txt", np.arange(40).reshape(20, 2))
 
+    @pytest.mark.usefixtures("trusting")
     def test_options_of_ones_own(self) -> None:
         data = load_dataset("own_sets:made,path=numbers.txt,scale=2", "somewhere")
         assert data.x_train[1].tolist() == [4.0, 6.0]
         assert data.name == "somewhere", "who asks for the folder is told it"
 
+    @pytest.mark.usefixtures("trusting")
     @pytest.mark.parametrize(
         ("name", "words"),
         [
@@ -256,6 +258,7 @@ class TestSpecifications:
             load_dataset(name)
         assert words in str(refusal.value)
 
+    @pytest.mark.usefixtures("trusting")
     def test_paths_are_found_from_anywhere(self, tmp_path: Path) -> None:
         assert findable("digits") == "digits"
         assert findable("mine.npz") == str(tmp_path / "mine.npz")
@@ -278,7 +281,7 @@ class TestSpecifications:
             adabest.run(out=tmp_path / "pieces", show=False, **settings)
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
-        adabest.resume(tmp_path / "pieces", show=False)
+        adabest.resume(tmp_path / "pieces", allow=["own_sets:made"], show=False)
         assert results(tmp_path / "pieces") == results(straight.folder)
 
     def test_the_default_folder_has_a_short_name(self) -> None:

@@ -92,7 +92,7 @@ class TestSafetensors:
             "classes": "3",
             "input_shape": "[1, 6, 6]",
         }
-        assert (metadata["dataset"], metadata["algorithm"], metadata["seed"]) == ("tiny_runs:stripes", "feddyn", "0")
+        assert (metadata["dataset"], metadata["algorithm"], metadata["seed"]) == ("stripes", "feddyn", "0")
 
     def test_double_precision_is_kept(self, tmp_path: Path) -> None:
         done = run(tmp_path / "run", rounds=1, precision="float64")
@@ -175,7 +175,7 @@ class TestOnnx:
         assert (
             metadata.items()
             >= {
-                "dataset": "tiny_runs:stripes",
+                "dataset": "stripes",
                 "algorithm": "feddyn",
                 "classes": "3",
                 "seed": "0",

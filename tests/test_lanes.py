@@ -72,6 +72,7 @@ def statuses(place: Path, number: int) -> list[tuple[str, int]]:
     return [(one.status, one.round) for one in loaded]
 
 
+@pytest.mark.usefixtures("trusting")
 class TestOutcome:
     def test_lanes_end_as_single_runs_do(self, engine: str, tmp_path: Path) -> None:
         together(tmp_path / "lanes", UNEQUAL, engine=engine)
@@ -272,6 +273,7 @@ class Broken(FedAvg):
         return super().server_step(server, cloud, replies, context)
 
 
+@pytest.mark.usefixtures("trusting")
 class TestErrors:
     SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": "test_lanes:Broken"}, {"seed": 1})
 

@@ -89,7 +89,7 @@ class TestWhatIsHeard:
         assert rounds(heard("log")) == [1, 2, 3]
         before = Diary.heard.copy()
         Diary.heard.clear()
-        done = resume(tmp_path / "run")
+        done = resume(tmp_path / "run", allow=["tiny_runs:Diary"])
         assert [kind for kind, _ in Diary.heard] == ["begin", "log", "log", "log", "end"]
         (told,) = heard("begin")
         assert list(told.rows) == done.metrics[:2]
@@ -199,7 +199,7 @@ class TestFailing:
         Diary.heard.clear()
         Diary.failing.add("begin")
         with pytest.warns(UserWarning, match="the line is dead"):
-            done = resume(tmp_path / "run")
+            done = resume(tmp_path / "run", allow=["tiny_runs:Diary"])
         assert done.status == "finished"
         assert heard("log") == heard("end") == []
         # Whenever it is tried, it is told of all rows that there are by then.
@@ -217,7 +217,7 @@ class TestFailing:
 
         monkeypatch.setattr(Diary, "begin", late)
         with pytest.warns(UserWarning, match="the line is dead"):
-            resume(tmp_path / "run")
+            resume(tmp_path / "run", allow=["tiny_runs:Diary"])
         assert [rounds(told.rows) for told in heard("begin")] == [[1, 2], [1, 2, 3, 4]]
         assert rounds(heard("log")) == [5]
         assert len(heard("end")) == 1
@@ -234,6 +234,7 @@ class TestFailing:
         assert [of for kind, of in tiny_runs.Quiet.heard if kind == "log"] == done.metrics
 
 
+@pytest.mark.usefixtures("trusting")
 class TestFinding:
     def test_those_that_come_along(self) -> None:
         assert set(LOGGERS.builtin) == set(BACKENDS)
@@ -329,7 +330,7 @@ class TestComparisons:
         with ends_after(100), pytest.raises(Interrupted):
             self.compare(tmp_path / "all", **MINE)
         Diary.heard.clear()
-        resume(tmp_path / "all" / "adabest")
+        resume(tmp_path / "all" / "adabest", allow=["tiny_runs:Diary"])
         assert [told.group for told in heard("begin")] == ["all"]
 
     def test_who_watches_is_no_other_setting(self, tmp_path: Path) -> None:

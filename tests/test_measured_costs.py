@@ -203,6 +203,7 @@ class TestTimes:
         assert found.seconds["arithmetic"].wall == [PARTICIPANTS * client]
         assert found.seconds["server"].wall == [pytest.approx(server)]
 
+    @pytest.mark.usefixtures("trusting")
     @pytest.mark.parametrize("name", ["test_measured_costs:RecordingBest", "test_measured_costs:RecordingDane"])
     def test_the_servers_work_is_that_of_the_round(self, name: str) -> None:
         """Five times beside each exchange and once in it, it leads to the same."""

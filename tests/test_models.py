@@ -141,6 +141,7 @@ class TestInitialModel:
         assert not module.training
 
 
+@pytest.mark.usefixtures("trusting")
 class TestOnesOwn:
     def test_function_class_and_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         own_module(

@@ -306,7 +306,7 @@ class TestHeatMaps:
     def run(**changes: Any) -> adabest.Run:
         """A run on the partition that its settings make."""
         config = make_run(**changes).config
-        made = cut_partition(config, resolve({"dataset": "tiny_runs:stripes"})[1])
+        made = cut_partition(config, resolve({"dataset": "stripes"})[1])
         return make_run(identity={"partition": {"fingerprint": made.fingerprint, "samples_used": 234}}, **changes)
 
     def why(self, run: adabest.Run, **options: Any) -> str:
@@ -334,9 +334,24 @@ class TestHeatMaps:
         for dataset, words in {
             "python-object:mine": "was a Python object",
             str(tmp_path / "gone, with a comma.npz"): "gone, with a comma.npz",
-            "test_page:broken": "ZeroDivisionError: my own mistake",
+            "test_page:broken": "data set 'test_page:broken' isn't imported: it was named by a file, not by this call",
         }.items():
             assert words in self.why(dataclasses.replace(self.run(), config=make_run(dataset=dataset).config))
+
+    @pytest.mark.usefixtures("trusting")
+    def test_data_of_ones_own_that_raise_something(self) -> None:
+        why = self.why(dataclasses.replace(self.run(), config=make_run(dataset="test_page:broken").config))
+        assert "data set 'test_page:broken' raised ZeroDivisionError: my own mistake" in why
+        line = broken.__code__.co_firstlineno + 3
+        assert f"({__file__}, line {line})" in why
+
+    def test_a_mistake_in_the_package_is_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def mistaken(*given: Any) -> None:
+            raise ZeroDivisionError("ours")
+
+        monkeypatch.setattr(heat, "cut_partition", mistaken)
+        with pytest.raises(ZeroDivisionError, match="ours"):
+            heat.heat_maps(entries([self.run()]))
 
     def test_other_data_under_the_same_name(self) -> None:
         other = make_run(identity={"partition": {"fingerprint": "another"}})

@@ -58,7 +58,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("page")
     runs = []
     for seed in (0, 1):
-        partition = cut_partition(make_run(seed=seed).config, resolve({"dataset": "tiny_runs:stripes"})[1])
+        partition = cut_partition(make_run(seed=seed).config, resolve({"dataset": "stripes"})[1])
         identity = {"partition": {"fingerprint": partition.fingerprint, "samples_used": 234}}
         shared: dict[str, Any] = {"seed": seed, "identity": identity}
         slow = {number: 0.5 + 0.002 * number + 0.05 * seed for number in range(2, 101, 2)}

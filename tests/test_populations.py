@@ -206,7 +206,7 @@ class TestRuns:
     def test_from_the_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         options = ["--churn", "0.4", "--schedule", "2:leave:0-7", "3:join:0-5", "--sampler", "weighted"]
-        tiny = ["--dataset", "tiny_runs:stripes", "--clients", "8", "--rounds", "4", "--epochs", "1"]
+        tiny = ["--dataset", "stripes", "--clients", "8", "--rounds", "4", "--epochs", "1"]
         tiny += ["--engine", "reference"]
         assert command("run", *tiny, *options, "--participation", "0.4", "--out", "one") == 0
         expected = run(tmp_path / "two", **{**self.CHANGING, "sampler": "weighted", "rounds": 4, "evaluate_every": 10})

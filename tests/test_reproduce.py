@@ -18,7 +18,7 @@ from adabest.experiments.specification import Rule, Specification
 from adabest.runs.build import environment
 
 SMALL = {
-    "dataset": "tiny_runs:stripes",
+    "dataset": "stripes",
     "clients": 4,
     "validation_clients": 2,
     "participation": 0.5,
@@ -220,6 +220,7 @@ class TestAsked:
         )
         assert [run.settings["beta"] for run in results.runs if run.entry == "adabest"] == [0.2]
 
+    @pytest.mark.usefixtures("trusting")
     def test_an_algorithm_that_diverges_everywhere_is_in_the_results_as_that(self, tmp_path: Path) -> None:
         lost = make_specification(
             entries={"bomb": {"algorithm": "tiny_runs:Bomb"}},

@@ -56,6 +56,7 @@ class TestReading:
             "local_steps": Values(("own", "mean")),
         }
 
+    @pytest.mark.usefixtures("trusting")
     @pytest.mark.parametrize(
         ("space", "words"),
         [

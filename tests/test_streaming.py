@@ -201,7 +201,7 @@ class TestBudgets:
         with pytest.raises(InputError, match=words):
             run(tmp_path / "run", client_memory="1kB", client_disk="6kB")
         assert not (tmp_path / "run").exists()
-        line = ["run", "--dataset", "tiny_runs:stripes", "--clients", "8", "--client-disk", "6kB"]
+        line = ["run", "--dataset", "stripes", "--clients", "8", "--client-disk", "6kB"]
         assert command(*line, "--client-memory", "1kB", "--participation", "0.4", "--out", tmp_path / "run") == 2
         assert re.search(words, capsys.readouterr().err)
         assert not (tmp_path / "run").exists()

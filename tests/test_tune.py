@@ -216,7 +216,7 @@ class TestTuning:
         assert "Nothing could be chosen: every point diverged" in capsys.readouterr().out
         assert not (tmp_path / "all" / "choices.json").exists()
         assert [row["choice"] for row in table_of(tmp_path / "all")] == ["", ""]
-        assert command("resume", tmp_path / "all") == 3
+        assert command("resume", tmp_path / "all", "--allow", "tiny_runs:Bomb") == 3
 
     def test_interrupted_and_resumed(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         given = [*arguments(**tiny(), out=tmp_path / "all", seeds=[0, 1], lanes=3), "--vary", "beta=0.2,0.9"]

@@ -285,7 +285,9 @@ def test_a_cohort_names_each_client_once() -> None:
         simulate(FedAvg(), random_quadratics(0, 3, dim=2)).step(cohort=np.array([1, 1]))
 
 
-def test_ones_own_modules_are_found_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trusted_runs_modules_are_found_from_any_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "faraway.py").write_text("from adabest.algorithms import FedAvg as Mine\n")
     monkeypatch.chdir(tmp_path / "work")
@@ -294,7 +296,9 @@ def test_ones_own_modules_are_found_from_any_working_directory(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "work")])
     monkeypatch.delitem(sys.modules, "faraway")
-    assert resume(tmp_path / "run").status == "finished"
+    with pytest.raises(InputError, match="can't import module 'faraway'"):
+        resume(tmp_path / "run", allow=["faraway:Mine"])
+    assert resume(tmp_path / "run", trust=True).status == "finished"
 
 
 def test_a_folder_of_runs_is_not_taken_for_nothing(tmp_path: Path) -> None:

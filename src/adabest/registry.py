@@ -3,6 +3,10 @@
 Algorithms, models, data sets, losses and partitioners are all found the same way, so that one's own needs no change
 here. A name is looked up among the built-in ones, then among the entry points of installed packages, and a name of
 the form ``module:attribute`` is imported. A *specification* is a name with options: ``adabest,beta=0.9``.
+
+Importing a module runs it, so a name that was read from a run's folder or a file of results must not be enough: then
+whoever wrote that file could run anything. A ``module:attribute`` is imported only if the person who makes a call named
+it in that call (``naming``). This module alone decides that, and imports; nothing is allowed by default.
 """
 
 import contextlib
@@ -11,15 +15,159 @@ import functools
 import importlib
 import inspect
 import math
+import os
+import re
+import sys
+import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from adabest.errors import InputError, nearest
+from adabest.errors import AdabestError, InputError, nearest
 
 T = TypeVar("T")
+
+_OWN_NAME = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SETTING = re.compile(r"\s*[\w-]+\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """The names of the form ``module:attribute`` that may be imported, because a call named them.
+
+    Attributes:
+        names: The names.
+        everything: Whether the call trusts every name, whoever wrote it down.
+    """
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+
+    def __contains__(self, name: str) -> bool:
+        return self.everything or name in self.names
+
+
+_NAMED: ContextVar[Named | None] = ContextVar("named", default=None)
+
+
+def named_now() -> Named:
+    """What the call that is under way has named; nothing outside of any."""
+    return _NAMED.get() or Named()
+
+
+@contextlib.contextmanager
+def naming(*values: Any, trust: bool = False) -> Iterator[None]:
+    """While entered, what some values name may be imported: the words of whoever makes a call, never those of a file.
+
+    Args:
+        *values: Specifications, lists and mappings of them, and texts such as ``model=my_module:small,my_module:big``.
+            Anything else, such as an object, names nothing.
+        trust: Whether every name may be imported, whoever wrote it down.
+    """
+    before = named_now()
+    token = _NAMED.set(Named(before.names.union(own_names(values)), before.everything or trust))
+    try:
+        yield
+    finally:
+        _NAMED.reset(token)
+
+
+@contextlib.contextmanager
+def allowing(allow: str | Sequence[str], *, trust: bool) -> Iterator[None]:
+    """While entered, names that a call allows beside what it does may be imported, as with ``--allow`` and ``--trust``.
+
+    Raises:
+        InputError: If one isn't of the form ``module:attribute``.
+    """
+    names = [allow] if isinstance(allow, str) else list(allow)
+    for name in names:
+        if not (isinstance(name, str) and _OWN_NAME.fullmatch(name)):
+            raise InputError(f"allow = {name!r}: what can be allowed has the form module:attribute")
+    with naming(names, trust=trust):
+        yield
+
+
+def also_named(name: str) -> None:
+    """Adds a name that code of a named module gave: what has been run already needs no second permission.
+
+    It counts until the ``naming`` that is entered ends; outside of any, nothing is added.
+    """
+    before = _NAMED.get()
+    if before is not None:
+        _NAMED.set(Named(before.names.union(own_names(name)), before.everything))
+
+
+def own_names(values: Any) -> list[str]:
+    """The names of the form ``module:attribute`` in specifications, each once, in their order."""
+    return list(dict.fromkeys(_walk(values)))
+
+
+def _walk(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        setting, equals, words = values.partition("=")
+        texts = [values]
+        if equals and _SETTING.fullmatch(setting):  # values to vary a setting by, and not a name with options
+            texts = words.split(";" if ";" in words else ",")
+        names = (text.partition(",")[0].strip() for text in texts)
+        yield from (name for name in names if _OWN_NAME.fullmatch(name))
+    elif isinstance(values, Mapping):
+        yield from _walk(list(values.values()))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _walk(value)
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a specification names something to be imported."""
+    return bool(_OWN_NAME.fullmatch(name.partition(",")[0].strip()))
+
+
+def stands_for(name: str, thing: Any) -> bool:
+    """Whether ``module:attribute`` is the name of a thing, found out without importing anything.
+
+    A module may compute its attributes when asked for them. It is asked only if the call named them.
+    """
+    if name == f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}":
+        return True
+    module_name, _, attribute = name.partition(":")
+    found: Any = sys.modules.get(module_name)
+    look_up: Callable[..., Any] = getattr if name in named_now() else inspect.getattr_static
+    for part in attribute.split("."):
+        found = look_up(found, part, None)
+    return found is not None and found is thing
+
+
+def look_in(folder: str) -> None:
+    """Has modules looked for in a folder, too, after all other places."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+@contextlib.contextmanager
+def blaming(kind: str, name: str) -> Iterator[None]:
+    """While entered, code of the user's own is run: whatever it raises is told with its name and where it happened.
+
+    Args:
+        kind: What it is, in words.
+        name: What it was named; nothing is changed for what isn't ``module:attribute``.
+
+    Raises:
+        InputError: If it raises anything that isn't this package's.
+    """
+    try:
+        yield
+    except AdabestError:
+        raise
+    except Exception as error:
+        if not is_own_name(name):
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise InputError(
+            f"{kind} {name!r} raised {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,29 +198,31 @@ class Registry(Generic[T]):
             The object itself, not yet called.
 
         Raises:
-            InputError: If there is no such thing; the message has the nearest name.
+            InputError: If there is no such thing; the message has the nearest name. If the call that is under way
+                didn't name a ``module:attribute`` itself.
         """
         if name in self.builtin:
             return self.builtin[name]
+        if ":" in name:
+            found: T = self._import(name)
+            return found
         for point in metadata.entry_points(group=self.group, name=name):
             try:
                 loaded: T = point.load()
             except (ImportError, AttributeError) as error:
                 raise InputError(f"{self.kind} {name!r} of the entry point {point.value}: {error}") from error
             return loaded
-        if ":" in name:
-            found: T = self._import(name)
-            return found
         raise InputError(
             f"unknown {self.kind} {name!r}; {nearest(name, self.names())}. Your own is named as module:attribute"
         )
 
     def _import(self, path: str) -> Any:
-        module_name, _, attribute = path.partition(":")
-        if not module_name or module_name.startswith("."):
+        if not _OWN_NAME.fullmatch(path):
             raise InputError(f"{self.kind} {path!r} should have the form module:attribute")
+        _refuse_unnamed(self.kind, path)
+        module_name, _, attribute = path.partition(":")
         try:
-            target: Any = importlib.import_module(module_name)
+            target: Any = _load(module_name)
         except ImportError as error:
             raise InputError(f"{self.kind} {path!r}: can't import module {module_name!r}: {error}") from error
         try:
@@ -81,6 +231,51 @@ class Registry(Generic[T]):
         except AttributeError as error:
             raise InputError(f"{self.kind} {path!r}: module {module_name!r} has no {attribute!r}") from error
         return target
+
+
+def _refuse_unnamed(kind: str, name: str) -> None:
+    """The rule: what this call didn't name isn't imported.
+
+    Raises:
+        InputError: If it didn't.
+    """
+    if name not in named_now():
+        raise InputError(
+            f"{kind} {name!r} isn't imported: it was named by a file, not by this call, and a file must not run code. "
+            f"If you know what it does, pass --allow {name}, or --trust if you know where all the files come from "
+            f"(in Python allow=[{name!r}] or trust=True)"
+        )
+
+
+def _load(module_name: str) -> types.ModuleType:
+    """Imports a module that was named.
+
+    Only if it is nowhere else is it looked for in the working directory, which may be a folder that somebody sent: were
+    it always searched, a file in it could stand in for any package that isn't installed.
+    """
+    package = module_name.partition(".")[0]
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        here = _working_directory()
+        if error.name != package or here is None or here in sys.path:
+            raise
+    look_in(here)
+    importlib.invalidate_caches()  # a file that was written a moment ago counts, too
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name == package:
+            sys.path.remove(here)
+        raise
+
+
+def _working_directory() -> str | None:
+    """The working directory; None if it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def split_specification(text: str) -> tuple[str, dict[str, str]]:

@@ -8,6 +8,7 @@ from adabest import experiments, report, runs
 from adabest.api.several import check_target, title_of
 from adabest.api.shared import write_texts
 from adabest.errors import InputError
+from adabest.registry import allowing
 from adabest.runs.folder import RunFolder
 
 
@@ -17,6 +18,8 @@ def write_report(
     html: str | Path = "report.html",
     target: float | None = None,
     data_dir: str | None = None,
+    allow: str | Sequence[str] = (),
+    trust: bool = False,
 ) -> Path:
     """Writes a page of runs: curves, table, partitions, settings and environment, in one HTML file.
 
@@ -28,6 +31,9 @@ def write_report(
         html: The page to write. One that is there is replaced.
         target: The accuracy whose first round the table tells. By default the comparison's own, or one that all reach.
         data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
+        allow: Names of the form module:attribute in the runs that may be imported, such as that of a data set, whose
+            partition is then drawn. None is by default, since importing runs code.
+        trust: Import whatever the runs name, since you know where they come from.
 
     Returns:
         The page.
@@ -35,7 +41,11 @@ def write_report(
     Raises:
         InputError: If there are no runs, one can't be read, or the page can't be written.
     """
-    page = Path(html)
+    with allowing(allow, trust=trust):
+        return _write(folders, Path(html), target, data_dir)
+
+
+def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float | None, data_dir: str | None) -> Path:
     check_target(target)
     _check_page(page)
     given = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]

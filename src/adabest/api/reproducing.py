@@ -10,6 +10,7 @@ from adabest import experiments, report
 from adabest.api.several import check_lanes
 from adabest.api.shared import ROOT, write_texts
 from adabest.errors import InputError, Interrupted, nearest
+from adabest.registry import naming
 from adabest.report import Table, paper, save_figure
 from adabest.runs.config import refuse_unknown
 from adabest.runs.folder import RunFolder
@@ -152,7 +153,8 @@ def _reproduce_costs(
         measured = experiments.MeasuredCosts.read(Path(results[0]))
     else:
         repeats = {} if rounds is None else {"repeats": rounds}
-        measured = experiments.measure_costs(execution, algorithms=list(algorithms) or None, **repeats)
+        with naming(algorithms):
+            measured = experiments.measure_costs(execution, algorithms=list(algorithms) or None, **repeats)
     tables = report.measured_cost_tables(measured)
     csvs = {f"{COSTS}-{part}.csv": table.csv() for part, table in tables.items()}
     texts = write_texts(folder, {f"{COSTS}.md": report.measured_cost_text(measured), **csvs})

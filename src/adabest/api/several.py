@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from adabest import experiments, report
 from adabest.algorithms import Algorithm
-from adabest.api.shared import ROOT, digest, findable, merge, write_texts
+from adabest.api.shared import ROOT, asked_for, digest, findable, write_texts
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import DEFAULT_ALGORITHMS
 from adabest.report import Table
 from adabest.runs import Config, Run
-from adabest.runs.config import SURROUNDINGS
+from adabest.runs.config import SURROUNDINGS, named_in
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
 
@@ -66,11 +66,16 @@ def compare(
         **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
     """
     given = {"algorithms": algorithms, "seeds": seeds, "target": target, "lanes": lanes}
-    merged = merge(config, settings, **given, out=out, overwrite=overwrite)
-    asked = Asked.taken_from(merged, "compare")
-    chosen = merged.pop("algorithms", DEFAULT_ALGORITHMS)
-    planned = experiments.plan(chosen, merged, asked.seeds)
-    return _make(asked, planned, {"algorithms": list(chosen)}, merged, show=show)
+    with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        return make_comparison(merged, show=show)
+
+
+def make_comparison(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Comparison:
+    """What ``compare`` does, with settings from wherever: nothing of them counts as named by the call."""
+    asked = Asked.taken_from(settings, "compare")
+    chosen = settings.pop("algorithms", DEFAULT_ALGORITHMS)
+    planned = experiments.plan(chosen, settings, asked.seeds)
+    return _make(asked, planned, {"algorithms": list(chosen)}, settings, unverified=unverified, show=show)
 
 
 def sweep(
@@ -104,11 +109,16 @@ def sweep(
         **settings: The other settings of all runs.
     """
     given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
-    merged = merge(config, settings, **given, out=out, overwrite=overwrite)
-    asked = Asked.taken_from(merged, "sweep")
-    axes = experiments.read_vary(merged.pop("vary", None))
-    planned = experiments.plan_sweep(axes, merged, asked.seeds)
-    return _make(asked, planned, {"vary": experiments.write_vary(axes)}, merged, show=show)
+    with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        return make_sweep(merged, show=show)
+
+
+def make_sweep(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Comparison:
+    """What ``sweep`` does, with settings from wherever: nothing of them counts as named by the call."""
+    asked = Asked.taken_from(settings, "sweep")
+    axes = experiments.read_vary(settings.pop("vary", None))
+    planned = experiments.plan_sweep(axes, settings, asked.seeds)
+    return _make(asked, planned, {"vary": experiments.write_vary(axes)}, settings, unverified=unverified, show=show)
 
 
 Kind = Literal["compare", "sweep", "tune"]
@@ -156,10 +166,18 @@ def check_lanes(lanes: Any) -> None:
 
 
 def _make(
-    asked: Asked, planned: experiments.Plan, what: dict[str, Any], settings: dict[str, Any], *, show: bool
+    asked: Asked,
+    planned: experiments.Plan,
+    what: dict[str, Any],
+    settings: dict[str, Any],
+    *,
+    unverified: bool,
+    show: bool,
 ) -> Comparison:
     with begun(asked, planned, what, settings) as folder:
-        made = experiments.compare(planned, folder, lanes=asked.lanes, overwrite=asked.overwrite, show=show)
+        made = experiments.compare(
+            planned, folder, lanes=asked.lanes, overwrite=asked.overwrite, unverified=unverified, show=show
+        )
         return _report(made, asked.target, sweep=asked.kind == "sweep")
 
 
@@ -195,7 +213,11 @@ def begun(
         yield folder
     except Interrupted:
         resumable = experiments.recall(folder) is not None
-        how = resume_command(folder) if resumable else f"the same call of adabest.{asked.kind}"
+        how = (
+            resume_command(folder, named_in({**what, **settings}))
+            if resumable
+            else f"the same call of adabest.{asked.kind}"
+        )
         raise Interrupted(f"interrupted; resume with: {how}") from None
     finally:
         lock.release()

@@ -1,9 +1,10 @@
-"""What the calls of the package share: where settings come from, and where files go."""
+"""What the calls of the package share: where settings come from, what they name, and where files go."""
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,26 @@ from torch import nn
 from adabest import runs
 from adabest.data import Dataset
 from adabest.errors import InputError
+from adabest.registry import naming
 from adabest.runs import Config
 from adabest.runs.atomic_files import write_text
+from adabest.runs.config import named_in
 
 ROOT = Path("runs")
 
 
-def merge(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    """The file's settings, overridden by those given in Python; what wasn't given doesn't count."""
+@contextlib.contextmanager
+def asked_for(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
+    """The file's settings, overridden by those given in Python; what wasn't given doesn't count.
+
+    While entered, what they name may be imported: the person who makes the call named it, there or in the file that
+    they named. So this is only for what a person gives, never for settings that were read from a folder of runs.
+    """
     from_file = runs.read_toml(Path(config)) if config is not None else {}
     given = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    return runs.merge(from_file, {**settings, **given})
+    called = {**settings, **given}
+    with naming(named_in(from_file), named_in(called)):
+        yield runs.merge(from_file, called)
 
 
 def findable(settings: Mapping[str, Any], config: Config) -> dict[str, str]:

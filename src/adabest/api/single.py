@@ -1,12 +1,13 @@
 """One run, made or read back."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from adabest import runs
-from adabest.api.shared import ROOT, merge, slug
+from adabest.api.shared import ROOT, asked_for, slug
 from adabest.data import is_file_name
-from adabest.registry import split_specification
+from adabest.registry import allowing, split_specification
 from adabest.runs import Run
 
 
@@ -35,21 +36,31 @@ def run(
         InputError: If something can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
-    merged = merge(config, settings, out=out, overwrite=overwrite)
-    folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
-    complete, components = runs.resolve(merged)
-    place = (
-        Path(folder)
-        if folder
-        else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
-    )
-    runs.start(complete, components, place, overwrite=replace, show=show)
-    return runs.load(place)
+    with asked_for(config, settings, out=out, overwrite=overwrite) as merged:
+        folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
+        complete, components = runs.resolve(merged)
+        place = (
+            Path(folder)
+            if folder
+            else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
+        )
+        runs.start(complete, components, place, overwrite=replace, show=show)
+        return runs.load(place)
 
 
-def load(folder: str | Path) -> Run:
-    """Reads a run back: its configuration, its metrics and its model."""
-    return runs.load(folder)
+def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = False) -> Run:
+    """Reads a run back: its configuration, its metrics and its model.
+
+    Args:
+        folder: The run's folder.
+        allow: Names in it of the form ``module:attribute`` that may be imported, to build its model.
+        trust: Whether all of them may be, since you know where the run comes from.
+
+    Raises:
+        InputError: If there is no run.
+    """
+    with allowing(allow, trust=trust):
+        return runs.load(folder)
 
 
 def _dataset_slug(name: str) -> str:

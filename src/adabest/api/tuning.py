@@ -7,7 +7,7 @@ from typing import Any
 
 from adabest import experiments, report
 from adabest.api.several import Asked, Comparison, begun, title_of
-from adabest.api.shared import merge, write_texts
+from adabest.api.shared import asked_for, write_texts
 from adabest.errors import InputError
 
 
@@ -66,14 +66,19 @@ def tune(
         Interrupted: If a signal asked to stop; ``adabest resume`` and the same call continue.
     """
     given = {"vary": vary, "space": space, "trials": trials, "seeds": seeds, "lanes": lanes}
-    merged = {"rounds": experiments.TUNING_ROUNDS} | merge(config, settings, **given, out=out, overwrite=overwrite)
-    if "target" in merged:
+    with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        return make_tuning({"rounds": experiments.TUNING_ROUNDS} | merged, show=show)
+
+
+def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Tuning:
+    """What ``tune`` does, with settings from wherever: nothing of them counts as named by the call."""
+    if "target" in settings:
         raise InputError("tuning has no target: rounds to an accuracy are counted on the test set")
-    asked = Asked.taken_from(merged, "tune")
-    what = {name: merged.pop(name, None) for name in ("vary", "space", "trials")}
-    search = experiments.plan_search(merged, **what, seeds=asked.seeds, lanes=asked.lanes)
-    with begun(asked, search.plan(search.points), search.what, merged) as folder:
-        tried = experiments.tune(search, folder, overwrite=asked.overwrite, show=show)
+    asked = Asked.taken_from(settings, "tune")
+    what = {name: settings.pop(name, None) for name in ("vary", "space", "trials")}
+    search = experiments.plan_search(settings, **what, seeds=asked.seeds, lanes=asked.lanes)
+    with begun(asked, search.plan(search.points), search.what, settings) as folder:
+        tried = experiments.tune(search, folder, overwrite=asked.overwrite, unverified=unverified, show=show)
         return _report(tried, ranked=bool(search.what["space"]))
 
 

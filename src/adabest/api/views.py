@@ -12,6 +12,7 @@ from adabest.api.shared import write_texts
 from adabest.data import Listing, list_datasets
 from adabest.experiments import STEERING_ALGORITHMS, Move
 from adabest.models import Factory
+from adabest.registry import naming
 from adabest.report import Table
 
 
@@ -82,12 +83,13 @@ def costs(
     Raises:
         InputError: If anything can't be used.
     """
-    sizes = experiments.find_sizes(
-        {"model": model, "input_shape": input_shape, "classes": classes, "batch_size": batch_size},
-        parameters,
-        {"steps": steps, "participants": participants, "population": population, "precision": precision},
-    )
-    counted = experiments.count_costs(algorithms, sizes)
+    with naming(model, algorithms):
+        sizes = experiments.find_sizes(
+            {"model": model, "input_shape": input_shape, "classes": classes, "batch_size": batch_size},
+            parameters,
+            {"steps": steps, "participants": participants, "population": population, "precision": precision},
+        )
+        counted = experiments.count_costs(algorithms, sizes)
     tables = report.cost_tables(counted)
     files = []
     if out is not None:
@@ -130,5 +132,6 @@ def illustrate(
         InputError: If something can't be used.
     """
     task = experiments.plane()
-    moves = experiments.illustrate(algorithms, task, rounds=rounds, participation=participation, seed=seed)
+    with naming(algorithms):
+        moves = experiments.illustrate(algorithms, task, rounds=rounds, participation=participation, seed=seed)
     return Illustration(moves, report.save_figure(report.steering_figure(task, moves), out))

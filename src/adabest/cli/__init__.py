@@ -1,7 +1,6 @@
 """The command line: parses, calls, prints."""
 
 import io
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given == ["--version"]:
         print(f"adabest {version('adabest')}")
         return DONE
-    sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback

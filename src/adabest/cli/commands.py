@@ -12,7 +12,8 @@ from adabest.cli import options, parser
 from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.experiments import Results
-from adabest.registry import split_specification
+from adabest.registry import naming, split_specification
+from adabest.runs.config import named_in
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
@@ -136,8 +137,8 @@ def _reproduce(arguments: Any) -> int:
 
 def _resume(arguments: Any) -> int:
     if api.is_comparison(arguments.folder):
-        return _tell_comparison(api.resume_comparison(arguments.folder, data_dir=arguments.data_dir))
-    return _tell_run(api.resume(arguments.folder, data_dir=arguments.data_dir))
+        return _tell_comparison(api.resume_comparison(**parser.given(arguments)))
+    return _tell_run(api.resume(**parser.given(arguments)))
 
 
 def _list(arguments: Any) -> int:
@@ -184,7 +185,7 @@ def _datasets(arguments: Any) -> int:
 
 
 def _export(arguments: Any) -> int:
-    run = runs.load(arguments.folder)
+    run = api.load(arguments.folder, allow=arguments.allow, trust=arguments.trust)
     written = run.export(arguments.format, arguments.which, out=arguments.out, overwrite=arguments.overwrite)
     _console().print(f"Written: {written}")
     return DONE
@@ -193,8 +194,9 @@ def _export(arguments: Any) -> int:
 def _partition(arguments: Any) -> int:
     settings = parser.given(arguments)
     out = settings.pop("out")
-    config, components = runs.resolve(settings)
-    partition = runs.cut_partition(config, components)
+    with naming(named_in(settings)):
+        config, components = runs.resolve(settings)
+        partition = runs.cut_partition(config, components)
     statistics = runs.partition_statistics(partition)
     title = f"{config.dataset}, {config.partition}, mean label entropy {partition.label_entropy:.2f}"
     _console().print(report.facts_table(statistics, "partition").rich())

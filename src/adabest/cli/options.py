@@ -25,7 +25,7 @@ from adabest.experiments import (
     write_space,
     write_vary,
 )
-from adabest.registry import Option, options_of, split_specification
+from adabest.registry import Option, naming, options_of, split_specification
 from adabest.runs import MODELS
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge
 
@@ -85,7 +85,8 @@ def tune_fields(given: Sequence[str]) -> list[Field]:
         from_file["vary"] = write_vary(read_vary(from_file["vary"]))
     if "space" in from_file:
         algorithm = parser.value_of("--algorithm", given) or from_file.get("algorithm", Config.algorithm)
-        from_file["space"] = write_space(read_space(from_file["space"], split_specification(algorithm)[0]))
+        with naming(algorithm):
+            from_file["space"] = write_space(read_space(from_file["space"], split_specification(algorithm)[0]))
     texts = Option(tuple[str, ...], ())
     special = {"vary": texts, "space": texts, "trials": Option(int | None, None)}
     special |= {name: option for name, option in _SEVERAL.items() if name != "target"}
@@ -103,11 +104,12 @@ def _fields_with_algorithm(
     given: Sequence[str], from_file: Mapping[str, Any], special: Mapping[str, Option], special_help: Mapping[str, str]
 ) -> list[Field]:
     specification = parser.value_of("--algorithm", given)
-    merged = merge(from_file, {} if specification is None else {"algorithm": specification})
-    name = str(merged.get("algorithm", Config.algorithm))
-    own = algorithm_options(name)
-    defaults = parser.check_file(merged, {**CONFIG_OPTIONS, **own, **special, **_DESTINATION})
-    help_texts = parser.help_texts(Config) | parser.help_texts(ALGORITHMS.find(name)) | dict(special_help)
+    with naming(specification, from_file.get("algorithm")):
+        merged = merge(from_file, {} if specification is None else {"algorithm": specification})
+        name = str(merged.get("algorithm", Config.algorithm))
+        own = algorithm_options(name)
+        defaults = parser.check_file(merged, {**CONFIG_OPTIONS, **own, **special, **_DESTINATION})
+        help_texts = parser.help_texts(Config) | parser.help_texts(ALGORITHMS.find(name)) | dict(special_help)
     options = {**special, **CONFIG_OPTIONS, **own}
     return [_config_field(), *parser.fields(options, help_texts, defaults), *_destination_fields(defaults)]
 
@@ -122,12 +124,14 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
     help_texts = parser.help_texts(Config)
     for specification in algorithms:
         name, _ = split_specification(specification)
-        for key, option in algorithm_options(name).items():
+        with naming(name):
+            its_own, its_texts = algorithm_options(name), parser.help_texts(ALGORITHMS.find(name))
+        for key, option in its_own.items():
             owners.setdefault(key, []).append(name)
             # A switch can't be left open, so it shows its default, unless the algorithms have different ones.
             switch = option.type is bool and own.get(key, option) == option
             own[key] = option if switch else Option(option.type | None, None)
-        help_texts = parser.help_texts(ALGORITHMS.find(name)) | help_texts
+        help_texts = its_texts | help_texts
     shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
     special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), **_SEVERAL}
     help_texts |= {
@@ -151,8 +155,10 @@ def partition_fields() -> list[Field]:
 
 
 def resume_fields() -> list[Field]:
-    """The run's folder, and where its data are, if they have moved."""
-    return [*folder_field(), *_data_dir_field()]
+    """The run's folder, where its data are, if they have moved, and what of it may be imported."""
+    help_text = "Go on with a run of version 0.4.0, or one that lost its manifest, though nothing proves its files."
+    unverified = parser.fields({"unverified": Option(bool, False)}, {"unverified": help_text}, {})
+    return [*folder_field(), *_data_dir_field(), *_allowed_fields(), *unverified]
 
 
 def datasets_fields() -> list[Field]:
@@ -225,13 +231,14 @@ def export_fields() -> list[Field]:
         "out": "File to write. By default named after the run.",
         "overwrite": "Replace a file that is there.",
     }
-    return [*folder_field(), *parser.fields(options, help_texts, {})]
+    return [*folder_field(), *parser.fields(options, help_texts, {}), *_allowed_fields()]
 
 
 def report_fields() -> list[Field]:
     """Which runs are shown, and where the page goes."""
     options = options_of(api.write_report)
     options["html"] = Option(str, options["html"].default)
+    options["allow"] = _ALLOWED["allow"]
     help_texts = parser.help_texts(api.write_report)
     del options["folders"]
     hint = tyro.conf.arg(help=help_texts["folders"], metavar="RUNS", help_behavior_hint="")
@@ -243,6 +250,17 @@ def _config_field() -> Field:
     help_text = "A TOML file whose settings are the defaults of the options below; it comes first."
     hint = tyro.conf.arg(help=help_text, metavar="[CONFIG.TOML]", help_behavior_hint="")
     return ("config", Annotated[str | None, tyro.conf.Positional, hint], None)
+
+
+_ALLOWED = {"allow": Option(tuple[str, ...], ()), "trust": Option(bool, False)}
+
+
+def _allowed_fields() -> list[Field]:
+    help_texts = {
+        "allow": "Names in the run's files that may be imported, as in my_module:MyAlgorithm. By default none.",
+        "trust": "Import whatever the files name, since you know where they come from.",
+    }
+    return parser.fields(_ALLOWED, help_texts, {})
 
 
 _DESTINATION = {"out": Option(str | None, None), "overwrite": Option(bool, False)}

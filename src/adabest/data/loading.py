@@ -15,7 +15,7 @@ from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
 from adabest.errors import InputError
-from adabest.registry import Option, Registry, check_options, options_of, split_specification
+from adabest.registry import Option, Registry, blaming, check_options, options_of, split_specification
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry(
     kind="data set",
@@ -43,7 +43,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
             platform's cache folder.
 
     Raises:
-        InputError: If there is no such data set, or it can't be read.
+        InputError: If there is no such data set, it can't be read, or a function of the user's own raised something.
     """
     if is_file_name(name):
         return from_npz(Path(name))
@@ -56,7 +56,8 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         raise InputError(f"data set {title!r} needs a value for {missing[0]}, as in {title},{missing[0]}=...")
     if _DATA_DIR in options:
         values[_DATA_DIR] = data_dir
-    dataset: Any = found(**values) if callable(found) else found
+    with blaming("data set", title):
+        dataset: Any = found(**values) if callable(found) else found
     if not isinstance(dataset, Dataset):
         raise InputError(f"data set {name!r} gave a {type(dataset).__name__}, not an adabest Dataset")
     return dataset

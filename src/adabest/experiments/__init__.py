@@ -11,6 +11,7 @@ from adabest.experiments.compare import (
     make_room,
     plan,
     recall,
+    refuse_unproven,
     remember,
 )
 from adabest.experiments.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
@@ -74,6 +75,7 @@ __all__ = [
     "read_specification",
     "read_vary",
     "recall",
+    "refuse_unproven",
     "remember",
     "runs_in",
     "shared_target",

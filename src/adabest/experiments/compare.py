@@ -21,7 +21,7 @@ from adabest.runs import (
     run_lanes,
     to_toml,
 )
-from adabest.runs.atomic_files import refuse_link, write_text
+from adabest.runs.atomic_files import read_bytes, refuse_link, write_bytes
 from adabest.runs.config import (
     BOUNDS,
     CONFIG_OPTIONS,
@@ -34,11 +34,11 @@ from adabest.runs.config import (
     refuse_unknown,
 )
 from adabest.runs.folder import ENDED, RunFolder
-from adabest.runs.interruption import StopRequests
+from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.manifest import sha256
 
 COMPARISON = "comparison.toml"
-_SEAL = "# The lines above, as they were written: sha256 "  # a comment, so that the file is a configuration, too
+_SEAL = b"# The lines below, as they were written, have the sha256 "  # a comment: the file is a configuration, too
 DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
 
 
@@ -234,8 +234,8 @@ def remember(folder: Path, settings: Mapping[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if all(value is None or is_plain(value) for value in settings.values()):
-            text = to_toml(settings)
-            write_text(folder / COMPARISON, f"{text}{_SEAL}{sha256(text.encode())}\n")
+            text = to_toml(settings).encode()
+            write_bytes(folder / COMPARISON, _SEAL + sha256(text).encode() + b"\n" + text)
         else:
             (folder / COMPARISON).unlink(missing_ok=True)
     except OSError as error:
@@ -249,16 +249,30 @@ def recall(folder: Path) -> dict[str, Any] | None:
         InputError: If the file was changed since.
     """
     path = folder / COMPARISON
-    if not path.is_file():
+    content = read_bytes(path)
+    if content is None:
         return None
     settings = read_toml(path)
-    text, seal, found = path.read_bytes().rpartition(_SEAL.encode())
-    if seal and found.strip().decode(errors="replace") != sha256(text):
+    first, _, text = content.partition(b"\n")
+    if first.startswith(_SEAL) and first.removeprefix(_SEAL) != sha256(text).encode():
         raise InputError(
             f"{path} was changed since the comparison began: undo that, or start another one with these settings, "
             "in another folder"
         )
     return settings
+
+
+def refuse_unproven(folder: Path) -> None:
+    """Refuses to go on with a comparison whose file has no sum to prove it by.
+
+    Raises:
+        InputError: If it has none: version 0.4.0 wrote it, or it has lost its first line.
+    """
+    if not (read_bytes(folder / COMPARISON) or b"").startswith(_SEAL):
+        raise InputError(
+            f"{folder / COMPARISON} has no sum to prove it by, as those of version 0.4.0; "
+            f"`{resume_command(folder)} --unverified` goes on all the same"
+        )
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:

@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from adabest.data import Dataset, load_dataset
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.compare import Plan, compare, make_room
 from adabest.experiments.results import Result, Results, Tuning, provenance, write_choices
 from adabest.experiments.specification import Cell, Specification
 from adabest.runs import Run, resolve
+from adabest.runs.config import algorithm_options
 
 CHOICES = "choices.json"  # what was chosen once is kept: more seeds or cells later don't change it
 TUNING = "tuning"
@@ -83,11 +84,14 @@ class Request:
             kept: Whether nobody asked for them: they lay in the folder.
 
         Raises:
-            InputError: If one leaves out a hyper-parameter, or was kept of an experiment that was only tried out.
+            InputError: If one leaves out a hyper-parameter, sets anything but hyper-parameters of its algorithm, or was
+                kept of an experiment that was only tried out.
         """
         for cell in self.cells:
             for entry in self.entries:
                 rule, choice = self.specification.tuned_by(cell.name, entry), self._choice(self.choices, cell, entry)
+                if choice is not None:
+                    _refuse_other_settings(choice)
                 if rule is None or choice is None:
                     continue
                 missing = [name for name in rule.vary if name not in choice.chosen]
@@ -109,6 +113,21 @@ class Request:
         for cell in self.cells:
             groups.setdefault(cell.apart, []).append(cell)
         return list(groups.values())
+
+
+def _refuse_other_settings(choice: Tuning) -> None:
+    """Refuses a choice that would change more than an algorithm's hyper-parameters: it is read from a file.
+
+    Raises:
+        InputError: If it would.
+    """
+    own = algorithm_options(choice.algorithm)
+    for name in choice.chosen:
+        if name not in own:
+            raise InputError(
+                f"the choices for {choice.algorithm} say {name!r}, which isn't one of its hyper-parameters, and an "
+                f"experiment of the paper has it fixed; {nearest(name, own)}"
+            )
 
 
 class _Job(NamedTuple):

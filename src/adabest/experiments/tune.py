@@ -151,13 +151,16 @@ def _refuse_given(names: Mapping[str, Any]) -> None:
             )
 
 
-def tune(search: Search, folder: Path, *, overwrite: bool = False, show: bool = False) -> Tried:
+def tune(
+    search: Search, folder: Path, *, overwrite: bool = False, unverified: bool = False, show: bool = False
+) -> Tried:
     """Tries points until there are no more. What is finished already is kept, what was begun is resumed.
 
     Args:
         search: What is to be tried. There must be room for its first points.
         folder: Where the runs are to lie.
         overwrite: Whether all points are tried anew, whatever lies there.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
         show: Whether to show progress.
 
     Raises:
@@ -172,7 +175,8 @@ def tune(search: Search, folder: Path, *, overwrite: bool = False, show: bool = 
             planned = search.plan(list(new.values()))
             if tried.points:
                 make_room(planned, folder, overwrite=overwrite)
-            made = compare(planned, folder, lanes=search.lanes, overwrite=overwrite, blind=True, show=show)
+            how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
+            made = compare(planned, folder, lanes=search.lanes, **how)
             tried.runs.update(made.runs)
             tried.entries.update(made.entries)
             tried.points.update({label: Point.of(new[label], runs) for label, runs in made.entries.items()})

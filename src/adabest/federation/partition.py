@@ -11,6 +11,7 @@ from adabest import random
 from adabest.errors import InputError, nearest
 from adabest.federation.partitioners import NATURAL_CLIENTS, PARTITIONERS, SIZES, Deal
 from adabest.random import Purpose
+from adabest.registry import blaming
 
 NATURAL = "natural"
 
@@ -107,7 +108,8 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
     else:
         sizes = _sizes(len(labels), total, scheme)
         partitioner = PARTITIONERS.find(scheme.partitioner)
-        indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards))
+        with blaming("partition", scheme.partitioner):
+            indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards))
     owner = np.repeat(np.arange(total), sizes)
     roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
     return Partition(

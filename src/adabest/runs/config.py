@@ -1,6 +1,7 @@
 """One configuration, with the same names in a TOML file, on the command line and in Python."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import tomllib
@@ -14,13 +15,22 @@ import torch
 from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
-from adabest.data import AUGMENTATIONS, Dataset, findable, load_dataset
+from adabest.data import AUGMENTATIONS, Dataset, findable, is_file_name, load_dataset
 from adabest.engine import LOSSES, parse_size
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
 from adabest.federation import NATURAL, default_partition, default_validation_clients
 from adabest.models import Factory
-from adabest.registry import Option, check_options, options_of, split_specification
+from adabest.registry import (
+    Option,
+    also_named,
+    check_options,
+    is_own_name,
+    options_of,
+    own_names,
+    split_specification,
+    stands_for,
+)
 from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
@@ -29,6 +39,7 @@ _SIZES = ("client_memory", "client_device_memory", "client_disk")
 BOUNDS = ("clients_in_parallel", *_SIZES)  # how much there may be of something at a time
 _NO_MATTER = (*SURROUNDINGS, *BOUNDS, "checkpoint_every", "threads", "device")  # nor is how it is executed
 _COMPONENTS = ("dataset", "algorithm", "model", "loss")
+_WITH_NAMES = (*_COMPONENTS, "partition", "augmentation", "sampler", "loggers", "algorithms", "vary", "space")
 _DEFAULT_CLIENTS = 100
 # What models and states are kept in; local training may compute in less.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
@@ -170,6 +181,10 @@ class Config:
         """Whether it names a Python object that a later process can't find by its name."""
         return any(is_object_name(str(getattr(self, key))) for key in _COMPONENTS)
 
+    def own_names(self) -> list[str]:
+        """The names of the user's own modules in it, as in ``my_module:MyAlgorithm``."""
+        return named_in(self.flat())
+
     def essence(self) -> dict[str, Any]:
         """The settings that the result depends on, by name."""
         return {name: value for name, value in self.flat().items() if name not in _NO_MATTER}
@@ -220,12 +235,23 @@ def _refuse_clash(algorithm: str, names: Iterable[str]) -> None:
         )
 
 
-def resolve(settings: Mapping[str, Any], loaded: Dataset | None = None) -> tuple[Config, Components]:
+def named_in(settings: Mapping[str, Any]) -> list[str]:
+    """The names of the user's own modules in the settings of a run or of several, as in ``my_module:MyAlgorithm``."""
+    values = {key: settings[key] for key in _WITH_NAMES if key in settings}
+    if isinstance(values.get("dataset"), str) and is_file_name(values["dataset"]):
+        del values["dataset"]
+    return [name for name in own_names(values) if not is_object_name(name)]
+
+
+def resolve(
+    settings: Mapping[str, Any], loaded: Dataset | None = None, names: Mapping[str, str] | None = None
+) -> tuple[Config, Components]:
     """Turns settings into a complete configuration and the objects it names.
 
     Args:
         settings: Names and values. For ``dataset``, ``algorithm``, ``model`` and ``loss`` the value may be an object.
         loaded: The data set that the settings name, if it has been loaded already.
+        names: What objects among the settings are called in the configuration. By default a name is made up for each.
 
     Raises:
         InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
@@ -243,11 +269,12 @@ def resolve(settings: Mapping[str, Any], loaded: Dataset | None = None) -> tuple
         dataset = load_dataset(_refuse_placeholder("dataset", config.dataset), config.data_dir)
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
+    also_named(dataset.defaults.model)  # no file has a say in it: code that is running did
     model = objects.get("model", _refuse_placeholder("model", config.model or dataset.defaults.model))
     if not (isinstance(model, str | nn.Module) or callable(model)):
         raise InputError(f"model should be a name, an nn.Module or a function, not a {type(model).__name__}")
     loss = objects.get("loss") or LOSSES.find(_refuse_placeholder("loss", config.loss))
-    config = _complete(config, dataset, algorithm, objects)
+    config = _complete(config, dataset, algorithm, _names_of(objects, dataset) | dict(names or {}))
     _check_ranges(config)
     return config, Components(dataset, algorithm, model, loss)
 
@@ -324,19 +351,25 @@ def resolve_again(
 
     Args:
         stored: The settings of a complete configuration.
-        objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; only those that have no importable name
-            are used, and a data set, so that it needn't be loaded again, or not from where it once was.
+        objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; those are used that have no importable
+            name, or one of the user's own, which then needn't be imported. A data set is always used, so that it
+            needn't be loaded again, or not from where it once was.
         data_dir: The folder of the official data files, if they have moved.
 
     Raises:
         InputError: If an object is missing, or isn't the one that the run began with.
     """
-    used = {key: value for key, value in objects.items() if is_object_name(str(stored.get(key, "")))}
+    used, names = {}, {}
+    for key, value in objects.items():
+        name = str(stored.get(key, ""))
+        if is_object_name(name):
+            used[key] = value
+        elif _is_object(objects, key) and (isinstance(value, Dataset) or is_own_name(name)):
+            used[key], names[key] = _same_object(key, value, name), name
     settings = {**stored, **used} | ({} if data_dir is None else {"data_dir": data_dir})
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in CONFIG_OPTIONS}
-    dataset = objects.get("dataset")
-    config, components = resolve(settings, dataset if isinstance(dataset, Dataset) else None)
+    config, components = resolve(settings, names=names)
     now = config.flat()
     changed = {name for name, value in stored.items() if now.get(name) != value and name != "data_dir"}
     if changed:
@@ -346,19 +379,48 @@ def resolve_again(
     return config, components
 
 
-def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, objects: Mapping[str, Any]) -> Config:
-    """Fills in what was left to defaults, and gives objects a name."""
+def _same_object(key: str, value: Any, specification: str) -> Any:
+    """An object in place of a name in a stored configuration.
+
+    Raises:
+        InputError: If it isn't what the name says. A data set is told by its fingerprint, when the run goes on.
+    """
+    if key == "dataset":
+        return value
+    name, options = split_specification(specification)
+    plain = value.func if isinstance(value, functools.partial) else value
+    meant = [type(value)] if key == "algorithm" else [value, plain, type(plain)] if key == "model" else [value]
+    if not any(stands_for(name, thing) for thing in meant):
+        raise InputError(f"this isn't what the run began with: its {key} is {name}, not {_name_of(value)}")
+    if key == "model" and options and not isinstance(value, nn.Module):
+        checked = check_options(f"model {name!r}", options, options_of(plain, skip=2))
+        return functools.partial(plain, **checked)
+    return value
+
+
+def _names_of(objects: Mapping[str, Any], dataset: Dataset) -> dict[str, str]:
+    """Names that stand in for objects; an algorithm that can be found by its own has that one."""
+    names = {key: _OBJECT + _name_of(thing) for key, thing in objects.items()}
+    if "dataset" in objects:
+        names["dataset"] = _OBJECT + dataset.name
+    if "algorithm" in objects:
+        names["algorithm"] = _name_of_algorithm(objects["algorithm"])
+    return names
+
+
+def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Mapping[str, str]) -> Config:
+    """Fills in what was left to defaults, and gives objects their names."""
     defaults = dataset.defaults
     values = _hyperparameters(algorithm)
     partition = config.partition or default_partition(dataset.clients is not None)
     clients, held_out = _counts(config, partition, dataset)
     return dataclasses.replace(
         config,
-        dataset=_OBJECT + dataset.name if "dataset" in objects else findable(config.dataset),
+        dataset=names["dataset"] if "dataset" in names else findable(config.dataset),
         data_dir=config.data_dir and str(Path(config.data_dir).expanduser().absolute()),
-        algorithm=_name_of_algorithm(algorithm) if "algorithm" in objects else config.algorithm,
-        model=_OBJECT + _name_of(objects["model"]) if "model" in objects else config.model or defaults.model,
-        loss=_OBJECT + _name_of(objects["loss"]) if "loss" in objects else config.loss,
+        algorithm=names.get("algorithm", config.algorithm),
+        model=names.get("model") or config.model or defaults.model,
+        loss=names.get("loss", config.loss),
         clients=clients,
         validation_clients=held_out,
         partition=partition,

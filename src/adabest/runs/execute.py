@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from adabest.engine.lanes import Lane, advance_together
 from adabest.errors import InputError
+from adabest.registry import look_in, named_now
 from adabest.runs import folder as files
 from adabest.runs.beginning import refuse_change
 from adabest.runs.board import make_board
@@ -164,10 +164,10 @@ def _is_left(run: Planned) -> bool:
 
 
 def _find_modules(folder: RunFolder) -> None:
-    """Makes importable again what was importable where the run began: ``module:attribute`` of the user's own."""
+    """Has modules looked for where the run began, too, if the call trusts its files: they say where that was."""
     began = (folder.read_json(files.ENVIRONMENT) or {}).get("working_directory")
-    if began and began not in sys.path:
-        sys.path.append(began)
+    if isinstance(began, str) and named_now().everything:
+        look_in(began)
 
 
 def refuse_irreplaceable(paths: Iterable[Path]) -> None:

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
@@ -17,9 +18,14 @@ from adabest.errors import Interrupted
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
-def resume_command(folder: Path) -> str:
-    """What to type to continue, quoted as the shell of this platform wants it."""
-    words = ["adabest", "resume", str(folder)]
+def resume_command(folder: Path, allow: Sequence[str] = ()) -> str:
+    """What to type to continue, quoted as the shell of this platform wants it.
+
+    Args:
+        folder: The run's folder.
+        allow: Names that the call which was interrupted had named, and that ``resume`` must be told again.
+    """
+    words = ["adabest", "resume", str(folder), *(["--allow", *allow] if allow else [])]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 

@@ -236,7 +236,7 @@ def _broken_off(
 
 def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
     """Notes that a run was interrupted, and says how to go on."""
-    command = resume_command(folder.path)
+    command = resume_command(folder.path, config.own_names())
     if config.has_objects():
         command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
     how = f"interrupted after round {done}; resume with: {command}"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adabest.errors import InputError
 from adabest.models import build_model
-from adabest.registry import check_options
+from adabest.registry import Named, check_options, named_now, naming
 from adabest.runs import export
 from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
@@ -46,6 +46,8 @@ class Run:
     identity: Mapping[str, Any]
     environment: Mapping[str, Any]
     _manifest: Manifest | None = field(default=None, repr=False, compare=False)
+    # What the call that made or loaded it had named: its model may have to be imported when that call is over.
+    _named: Named = field(default_factory=named_now, repr=False, compare=False)
 
     @property
     def final(self) -> dict[str, Any]:
@@ -78,14 +80,16 @@ class Run:
             module: A module to load into, for runs whose model was a Python object.
 
         Raises:
-            InputError: If the run isn't finished, or the model can't be rebuilt.
+            InputError: If the run isn't finished, or the model can't be rebuilt: then its name, if it is one of the
+                form ``module:attribute``, must be allowed where the run is loaded.
         """
         tensors = self._tensors(which)
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
             example = torch.zeros(2, *self.identity["input_shape"])
-            module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
+            with naming(*self._named.names, trust=self._named.everything):
+                module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
         try:
             module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:

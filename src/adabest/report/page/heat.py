@@ -81,9 +81,8 @@ def heat_maps(entries: Mapping[str, Sequence[Shown]], data_dir: str | None = Non
             if room < 0:
                 raise InputError(_LEFT_OUT)
             maps.append(HeatMap(**known, **{name: _plain(value) for name, value in drawn.items()}))
-        except Exception as error:  # whatever a data set of the reader's own raises: the rest is worth showing
-            why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-            maps.append(HeatMap(**known, why=why))
+        except InputError as error:  # the rest is worth showing
+            maps.append(HeatMap(**known, why=str(error)))
     return maps
 
 
