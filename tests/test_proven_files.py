@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -351,9 +353,27 @@ class TestLinks:
         assert not list(killed.rglob("*.partial"))
 
 
+@contextmanager
+def power_cut(owner: Any, name: str, calls: int) -> Iterator[None]:
+    """Kills what runs inside at a call of a function, and lets nothing be put in order afterwards."""
+    settle = RunFolder._settle
+
+    def settle_unless_dead(folder: RunFolder) -> None:
+        if isinstance(sys.exc_info()[1], Killed):
+            raise Killed
+        settle(folder)
+
+    with dies_at(owner, name, calls), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "_settle", settle_unless_dead)
+        yield
+
+
+MOMENTS = {"rename": Path, "replace": Path, "mkdir": Path, "rmtree": shutil, "fsync": os}
+
+
 @pytest.mark.filterwarnings("ignore:.*a run was being replaced")
 class TestOverwrite:
-    @pytest.mark.parametrize("operation", ["rename", "replace", "unlink", "mkdir", "rmdir"])
+    @pytest.mark.parametrize("operation", MOMENTS)
     def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(self, operation: str, tmp_path: Path) -> None:
         old, new = run(tmp_path / "old"), run(tmp_path / "new", seed=1)
         either = [results(old.folder), results(new.folder)]
@@ -361,7 +381,7 @@ class TestOverwrite:
         for calls in range(40):
             place = Path(shutil.copytree(old.folder, tmp_path / f"{operation}-{calls}"))
             try:
-                with dies_at(Path, operation, calls):
+                with power_cut(MOMENTS[operation], operation, calls):
                     run(place, overwrite=True, seed=1)
             except Killed:
                 pass
@@ -376,7 +396,7 @@ class TestOverwrite:
 
     def test_the_next_command_says_which_run_is_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run(tmp_path / "run")
-        with dies_at(Path, "replace", 2), pytest.raises(Killed):
+        with power_cut(os, "fsync", 2), pytest.raises(Killed):
             run(tmp_path / "run", overwrite=True, seed=1)
         with pytest.warns(UserWarning, match="a run was being replaced; the old one is whole, and is here again"):
             assert adabest.load(tmp_path / "run").config.seed == 0
@@ -384,7 +404,7 @@ class TestOverwrite:
 
     def test_a_run_that_was_set_aside_is_listed_once(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run(tmp_path / "runs" / "run")
-        with dies_at(Path, "replace", 2), pytest.raises(Killed):
+        with power_cut(os, "fsync", 2), pytest.raises(Killed):
             run(tmp_path / "runs" / "run", overwrite=True, seed=1)
         assert command("list", tmp_path / "runs") == 0
         assert capsys.readouterr().out.count("finished") == 1

@@ -80,7 +80,7 @@ def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, met
     """Parameters by name, with the normalisation of inputs as ``input.mean`` and ``input.std``; the same every time."""
     named = {**tensors, "input.mean": mean, "input.std": std}
     file = io.BytesIO()
-    write_tensors(file, {name: Pieces.of(tensor) for name, tensor in named.items()}, metadata)
+    write_tensors(file, {name: Pieces.of(tensor) for name, tensor in sorted(named.items())}, metadata)
     return file.getvalue()
 
 
