@@ -51,6 +51,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from adabest.errors import InputError, nearest
@@ -154,6 +155,15 @@ class Replies(ABC):
             field: The field x to average.
             weight: ``one``, or a scalar field v of the same reply. The pair must stand in ``Algorithm.means``.
         """
+
+    def total(self, field: str) -> Tensor:
+        """The sum of a field of counts, in float64. Its mean under ``one`` must be declared.
+
+        An engine that has the replies at hand should add them up in float64, too: float32, in which replies may be
+        sent, can't tell apart all whole numbers above 2²⁴.
+        """
+        # Rounded, because the mean of counts is one of floats, and their sum is a count again.
+        return (self.count * self.mean(field).to(torch.float64)).round()
 
 
 class Update(NamedTuple):

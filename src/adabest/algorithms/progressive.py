@@ -36,9 +36,7 @@ def mean_seen(server: Counting, cloud: Tensor) -> Tensor:
 
 def count(server: Counting, replies: Replies) -> tuple[Tensor, Tensor]:
     """Both counts after a round, of whose replies ``samples`` must be a field."""
-    # Rounded, because the mean of counts is one of floats, and their sum is a count again.
-    samples = (replies.count * replies.mean("samples").to(torch.float64)).round()
-    return server.samples_seen + samples, server.replies_seen + replies.count
+    return server.samples_seen + replies.total("samples"), server.replies_seen + replies.count
 
 
 def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -61,8 +61,8 @@ class Dataset:
     x_test: Tensor
     y_test: Tensor
     classes: int
-    mean: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(0.0))
-    std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0))
+    mean: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(0.0, dtype=torch.float32))
+    std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0, dtype=torch.float32))
     defaults: Defaults = Defaults()
     clients: Tensor | None = None
 

@@ -84,18 +84,24 @@ class BatchedEngine:
         if kind not in self._benches:
             task = next(iter(requests.values())).task
             assert isinstance(task, ClassificationTask)
-            on_cores = task.model.vector.device.type == "cpu" and not self._precision.half
-            self._benches[kind] = (
-                Loop(task, self._most, self._threads) if on_cores else Bench(task, self._precision, self._most)
-            )
+            on_cpu = task.model.vector.device.type == "cpu"
+            if on_cpu and not self._precision.half:
+                self._benches[kind] = Loop(task, self._most, self._threads)
+            else:
+                # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
+                self._benches[kind] = Bench(task, self._precision, 1 if on_cpu else self._most)
         bench = self._benches[kind]
         answers: dict[int, Answer] = {number: [] for number in requests}
-        everyone = [(number, client) for number, request in requests.items() for client in request.clients]
+        everyone = [
+            _Waiting(number, place, client)
+            for number, request in requests.items()
+            for place, client in enumerate(request.clients)
+        ]
         while everyone:
-            chunk = everyone[: bench.capacity(len(everyone))]
-            by_run = itertools.groupby(chunk, key=lambda pair: pair[0])
+            chunk = _first_chunk(everyone, bench.capacity(len(everyone)), whole=isinstance(bench, Loop))
+            by_run = itertools.groupby(chunk, key=lambda one: one.run)
             try:
-                pieces = {number: _Piece.of(requests[number], [client for _, client in own]) for number, own in by_run}
+                pieces = {run: _Piece.of(requests[run], [one.client for one in own]) for run, own in by_run}
                 trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
             except RuntimeError as error:
                 if not _ran_out_of_memory(error):
@@ -108,6 +114,28 @@ class BatchedEngine:
                 if isinstance(so_far, list):
                     answers[number] = so_far + more if isinstance(more, list) else more
         return answers
+
+
+class _Waiting(NamedTuple):
+    """A client that is yet to train: of which run, as which of its clients, and who it is."""
+
+    run: int
+    place: int
+    client: int
+
+
+def _first_chunk(everyone: list[_Waiting], capacity: int, *, whole: bool) -> list[_Waiting]:
+    """Those who train first, of all who are waiting.
+
+    Args:
+        everyone: Who is waiting.
+        capacity: How many can train at a time.
+        whole: Whether a run's clients are to be cut into pieces just as if the run were alone, so that an algorithm
+            that computes on all clients of a piece can't see who else trains.
+    """
+    ends = range(capacity, 0, -1) if whole and capacity < len(everyone) else ()
+    end = next((end for end in ends if everyone[end].place % capacity == 0), capacity)
+    return everyone[:end]
 
 
 class _Piece(NamedTuple):

@@ -1,5 +1,6 @@
 """Where clients of one kind train: the setting they share, and room for as many of them as fit into memory."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from adabest.algorithms.base import Correction
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import tables
 from adabest.engine.classification import ClassificationTask
+from adabest.engine.cpu.workers import one_thread
 from adabest.engine.kernels import operators
 from adabest.engine.kernels.buffers import Rates
 from adabest.engine.local import LocalTraining
@@ -128,7 +130,8 @@ class Bench:
         self._steps = max(self._steps, *(group.members[0].task.most_steps for group in groups))
         program = self._room(len(members))
         try:
-            packed = program.train(cohort, heartbeat)
+            with one_thread() if self._device.type == "cpu" else contextlib.nullcontext():
+                packed = program.train(cohort, heartbeat)
         except Exception as error:
             if not isinstance(error, AdabestError):
                 error.add_note(f"in round {members[0].round}, with {len(members)} clients side by side")

@@ -19,9 +19,10 @@ _TOGETHER = 32  # vectors that are stacked at a time
 class ReducedReplies(Replies):
     """Means of reply fields under the weights that an algorithm declares."""
 
-    def __init__(self, means: Mapping[tuple[str, str], Tensor], count: int) -> None:
+    def __init__(self, means: Mapping[tuple[str, str], Tensor], replies: Sequence[Any]) -> None:
         self._means = means
-        self.count = count
+        self._replies = replies
+        self.count = len(replies)
 
     def mean(self, field: str, weight: str = "one") -> Tensor:
         """The mean of a field under a weight."""
@@ -33,6 +34,10 @@ class ReducedReplies(Replies):
                 f"there is no mean of {field!r} under {weight!r}: it isn't declared in the algorithm's `means`, or the "
                 f"replies lack the field or the weight (there is: {there})"
             ) from None
+
+    def total(self, field: str) -> Tensor:
+        """The sum of a field of counts: exact up to 2⁵³."""
+        return torch.stack([getattr(reply, field) for reply in self._replies]).sum(dim=0, dtype=torch.float64)
 
 
 def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple[int, Any]]) -> ReducedReplies:
@@ -51,7 +56,7 @@ def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple
         for weight in weights
         if field in there and weight in there
     }
-    return ReducedReplies(reduced, len(in_order))
+    return ReducedReplies(reduced, in_order)
 
 
 def _weights(replies: Sequence[Any], weight: str) -> list[float]:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from adabest.engine.cpu import memory
+from adabest.engine.cpu.workers import one_thread
 
 T = TypeVar("T")
 
@@ -35,13 +36,8 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, Spent]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """While entered, torch has one core, as a client has, and keeps its memory: what takes time then is arithmetic."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with memory.kept():
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with one_thread(), memory.kept():
+        yield
 
 
 def _wait(device: torch.device) -> None:

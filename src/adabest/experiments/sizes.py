@@ -104,8 +104,8 @@ def _sizes_of_model(
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     shown = "x".join(map(str, shape))
     try:
-        module = build_model(model, torch.zeros(2, *shape), classes, seed=0)
-        gradient = _operations(module, torch.zeros(batch_size, *shape))
+        module = build_model(model, torch.zeros(2, *shape, dtype=torch.float32), classes, seed=0)
+        gradient = _operations(module, torch.zeros(batch_size, *shape, dtype=torch.float32))
     except (RuntimeError, MemoryError) as error:
         raise InputError(
             f"a batch of {batch_size} inputs of shape {shown} can't be passed through the model {name}: {error}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from adabest import random
 from adabest.errors import InputError
 from adabest.models.classifiers import cnn, logistic, mlp
+from adabest.models.float_type import float32_by_default
 from adabest.models.keyed import KeyedDropout, prepare, set_dropout_key
 from adabest.models.resnet import resnet
 from adabest.models.vector import VectorModel
@@ -48,7 +49,7 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     if not callable(factory):
         raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
-    with torch.random.fork_rng(devices=[]):
+    with float32_by_default(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.torch_seed(seed, Purpose.INITIAL_MODEL))
         try:
             module = factory(tuple(example.shape[1:]), classes, **checked)
@@ -60,4 +61,12 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     return prepare(module, example, classes)
 
 
-__all__ = ["MODELS", "KeyedDropout", "VectorModel", "build_model", "prepare", "set_dropout_key"]
+__all__ = [
+    "MODELS",
+    "KeyedDropout",
+    "VectorModel",
+    "build_model",
+    "float32_by_default",
+    "prepare",
+    "set_dropout_key",
+]

@@ -88,13 +88,18 @@ def set_dropout_key(module: nn.Module, *key: Any) -> None:
             layer.name_draws(*key)
 
 
+def _float_type(module: nn.Module) -> torch.dtype:
+    """That of a module's parameters: one that a user made may have another than the inputs, until a run converts it."""
+    return next(p.dtype for p in module.parameters() if p.requires_grad)
+
+
 def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> None:
     """Runs one training pass and looks at what it left behind, rather than at the types of the layers."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     generator_before = torch.get_rng_state()
     try:
         with torch.no_grad():
-            output = module(example)
+            output = module(example.to(_float_type(module)))
     except Exception as error:
         raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
     if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):

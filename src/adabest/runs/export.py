@@ -98,7 +98,7 @@ def as_onnx(
         with _silence():
             program: Any = torch.onnx.export(
                 classifier,
-                (torch.zeros(2, *input_shape),),
+                (torch.zeros(2, *input_shape, dtype=torch.float32),),
                 dynamo=True,
                 verbose=False,
                 external_data=False,

@@ -87,7 +87,7 @@ class Run:
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
-            example = torch.zeros(2, *self.identity["input_shape"])
+            example = torch.zeros(2, *self.identity["input_shape"], dtype=torch.float32)
             with naming(*self._named.names, trust=self._named.everything):
                 module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
         try:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from adabest.models import float32_by_default
 from adabest.runs.build import count_parameters
 from adabest.runs.config import Components, Config
 
@@ -56,7 +57,7 @@ class Surroundings(NamedTuple):
         try:
             torch.set_num_threads(self.threads)
             torch.backends.cuda.matmul.allow_tf32 = rough
-            with exact if self.device.startswith("cuda") else contextlib.nullcontext():
+            with float32_by_default(), exact if self.device.startswith("cuda") else contextlib.nullcontext():
                 yield
         finally:
             torch.set_num_threads(before[0])

@@ -120,7 +120,7 @@ class _Stack:
         transposed = [m.transpose(1, 2) for m in unbiased[1:]]
         self._through = [[], *_products(self._of_outputs[1:], transposed, self._of_outputs[:-1])]
         self._relus = chain.relus
-        self._minus_one = w.new_full((clients, size, 1), -1.0)
+        self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
         self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
         self._vectors = [list(w), list(g), list(offsets)]
@@ -152,6 +152,7 @@ class _Stack:
             [dy[:active] for dy in self._of_outputs],
             self._relus,
             self._minus_one[:active],
+            self._size,
             scores,
             *([layer[:active] for layer in way] for way in (self._forward, self._backward, self._through)),
             *(vectors[:active] for vectors in self._vectors),

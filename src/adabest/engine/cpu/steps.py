@@ -25,6 +25,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     of_outputs: list[Tensor],
     relus: list[bool],
     minus_one: Tensor,
+    size: Tensor,
     scores: Tensor,
     forward: list[list[tuple[Tensor, Tensor, Tensor]]],
     backward: list[list[tuple[Tensor, Tensor, Tensor]]],
@@ -52,6 +53,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
         of_outputs: The gradients of ``outputs``, likewise.
         relus: Whether a relu follows each layer.
         minus_one: −1 for each sample, ``[clients, batch, 1]``.
+        size: How many samples a batch has.
         scores: Where the class scores are to be, ``[steps, clients, batch, classes]``.
         forward: Of each layer, for each client: two matrices and where their product is to be: inputs, weights,
             outputs.
@@ -73,8 +75,8 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
             if relus[layer]:
                 outputs[layer].relu_()
         scores[step].copy_(outputs[depth - 1])
-        of_outputs[depth - 1].copy_(torch.softmax(outputs[depth - 1], 2))
-        of_outputs[depth - 1].scatter_add_(2, labels[step], minus_one).div_(minus_one.size(1))
+        wrong = torch.softmax(outputs[depth - 1], 2).scatter_add_(2, labels[step], minus_one)
+        torch.div(wrong, size, out=of_outputs[depth - 1])
         for behind in range(depth):
             layer = depth - 1 - behind
             for left, right, product in backward[layer]:

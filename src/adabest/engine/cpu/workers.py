@@ -5,9 +5,10 @@ operation, never wait for each other. A client that trains alone has one core, t
 among them, and end with other last bits than beside others.
 """
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,17 @@ Result = TypeVar("Result")
 
 _CORES = torch.get_num_threads()  # what torch found, before a run with a small model asks it for a single thread
 _LOOK_EVERY = 0.05  # seconds between heartbeats while only other threads have work left
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, torch's operations have a single thread in this one, so that no sum is split among several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Over(Exception):
@@ -40,7 +52,6 @@ def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Hea
         heartbeat: Called between this thread's steps.
         workers: How many pieces at a time.
     """
-    threads = torch.get_num_threads()
     workers = min(workers, len(pieces))
     results: dict[int, Result] = {}
     errors: dict[int, BaseException] = {}
@@ -73,19 +84,19 @@ def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Hea
                 over.set()
 
     helpers = [threading.Thread(target=work, args=(look,), daemon=True) for _ in range(workers - 1)]
-    try:
-        for helper in helpers:
-            helper.start()
-        work(look_and_beat)
-        for helper in helpers:
-            while helper.is_alive():
-                helper.join(_LOOK_EVERY)
-                heartbeat()
-    finally:
-        over.set()
-        for helper in helpers:
-            helper.join()
-        torch.set_num_threads(threads)
+    with one_thread():
+        try:
+            for helper in helpers:
+                helper.start()
+            work(look_and_beat)
+            for helper in helpers:
+                while helper.is_alive():
+                    helper.join(_LOOK_EVERY)
+                    heartbeat()
+        finally:
+            over.set()
+            for helper in helpers:
+                helper.join()
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(pieces))]

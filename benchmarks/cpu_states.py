@@ -1,0 +1,140 @@
+"""Two states of this package side by side on a CPU: how much slower or faster one is; prints a table.
+
+Each state is a process of its own, started once for each work, and both train the same rounds in turn. The ratio is that
+of the earlier state's time to the later one's, so above 1 the later one is faster: once for the minima and once for the
+medians over the repeats of the time on the clock and of the time that the process computed.
+
+python benchmarks/cpu_states.py BEFORE [AFTER] [--repeats 15] [--threads 2] [--works NAME ...]
+
+BEFORE and AFTER are checkouts (``git archive COMMIT | tar -x -C FOLDER``); AFTER is by default this one.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Work(NamedTuple):
+    """What is trained in a round."""
+
+    model: str
+    shape: tuple[int, ...]
+    clients: int
+    steps: int
+    batch: int
+    unbalance: float = 0.0
+
+
+WORKS = {
+    "MLP": Work("mlp", (1, 28, 28), 10, 20, 50),
+    "MLP, unbalanced": Work("mlp", (1, 28, 28), 10, 20, 50, 0.5),
+    "MLP, one client": Work("mlp", (1, 28, 28), 1, 100, 50),
+    "CNN": Work("cnn", (3, 32, 32), 2, 2, 50),
+    "CNN, one client": Work("cnn", (3, 32, 32), 1, 2, 50),
+    "small MLP": Work("mlp", (1, 8, 8), 10, 50, 10),
+    "small MLP, unbalanced": Work("mlp", (1, 8, 8), 10, 50, 10, 0.5),
+    "logistic": Work("logistic", (1, 8, 8), 10, 50, 10),
+    "logistic, 100 clients": Work("logistic", (1, 8, 8), 100, 10, 10),
+}
+
+
+def serve(name: str, threads: int) -> None:
+    """Trains a round for each line that is read, and says what it took: seconds on the clock, and of computing."""
+    import numpy as np
+    import torch
+
+    from adabest.algorithms import AdaBest
+    from adabest.data import from_arrays
+    from adabest.engine import ClassificationTask, LocalTraining, Simulation
+    from adabest.engine.batched import BatchedEngine
+    from adabest.federation import Attendance, Scheme, cut
+    from adabest.models import build_model
+
+    work = WORKS[name]
+    count = work.clients * work.steps * work.batch
+    images = np.random.default_rng(0).integers(0, 256, size=(count, *work.shape), dtype=np.uint8)
+    labels = np.arange(count) % 10
+    dataset = from_arrays(images, labels, images[:10], labels[:10], name="random")
+    partition = cut(labels, 10, Scheme(work.clients, 0, "iid", alpha=1.0, unbalance=work.unbalance, seed=0))
+    module = build_model(work.model, torch.zeros(2, *work.shape), 10, seed=0)
+    task = ClassificationTask(dataset, partition, module, epochs=1, batch_size=work.batch)
+    simulation = Simulation(
+        AdaBest(),
+        task,
+        partition.training,
+        training=LocalTraining(weight_decay=1e-3),
+        attendance=Attendance(participation=1.0),
+        engine=lambda beat: BatchedEngine(beat, threads=threads),
+    )
+    torch.set_num_threads(threads)
+    simulation.step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        clock, computing = time.perf_counter(), time.process_time()
+        simulation.step()
+        print(json.dumps([time.perf_counter() - clock, time.process_time() - computing]), flush=True)
+
+
+def ratios(name: str, states: list[Path], repeats: int, threads: int) -> list[float]:
+    """Before by after: minima and medians on the clock, then minima and medians of computing time."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "--serve", name, "--threads", str(threads)],
+            env={**os.environ, "PYTHONPATH": str(state / "src")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for state in states
+    ]
+    times: list[list[list[float]]] = [[], []]
+    for repeat in range(-1, repeats):  # the first line is that they are ready
+        for place in (0, 1) if repeat % 2 else (1, 0):
+            said, heard = processes[place].stdin, processes[place].stdout
+            assert said is not None
+            assert heard is not None
+            if repeat >= 0:
+                said.write("go\n")
+                said.flush()
+            line = heard.readline()
+            if repeat >= 0:
+                times[place].append(json.loads(line))
+    for process in processes:
+        process.communicate()
+    columns = [list(zip(*own, strict=True)) for own in times]
+    measures = ((min, 0), (statistics.median, 0), (min, 1), (statistics.median, 1))
+    return [float(measure(columns[0][column]) / measure(columns[1][column])) for measure, column in measures]
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, nargs="?", help="a checkout of the earlier state")
+    parser.add_argument("after", type=Path, nargs="?", default=ROOT, help="a checkout of the later one")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds of each state")
+    parser.add_argument("--threads", type=int, default=2, help="cores to use")
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS), help="what to train")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        serve(options.serve, options.threads)
+        return
+    if options.before is None:
+        parser.error("name a checkout of the earlier state")
+    print("| work | clock, minima | clock, medians | computing, minima | computing, medians |")
+    print("|---|---:|---:|---:|---:|")
+    for name in options.works:
+        found = ratios(name, [options.before, options.after], options.repeats, options.threads)
+        print(f"| {name} | " + " | ".join(f"{ratio:.2f}" for ratio in found) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
