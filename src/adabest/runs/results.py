@@ -18,6 +18,7 @@ from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
+from adabest.runs.metrics_file import MetricsFile, Points
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Run:
         status: ``running``, ``interrupted``, ``killed``, ``finished`` or ``diverged``.
         round: The last round that counts: the last one, the last checkpointed one, or the one it diverged in.
         reason: Why it diverged, or ended before its last round, if it did.
-        metrics: One row per evaluated round.
+        measured: The file of its metrics, which is read when they are asked for.
         identity: Fingerprints and the partition's statistics.
         environment: Versions, hardware, the commit and the command it was begun with.
     """
@@ -40,20 +41,27 @@ class Run:
     status: str
     round: int
     reason: str | None
-    metrics: list[dict[str, Any]]
+    measured: MetricsFile
     identity: Mapping[str, Any]
     environment: Mapping[str, Any]
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per evaluated round. Of a long run, ``final``, ``curve`` and ``points`` cost far less."""
+        return self.measured.rows()
 
     @property
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
-        rows = [row for row in self.metrics if "diverged" not in row]
-        return rows[-1] if rows else {}
+        return self.measured.last()
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """A metric over rounds, where it was measured: rounds and values."""
-        points = [(row["round"], row[name]) for row in self.metrics if row.get(name) is not None]
-        return [r for r, _ in points], [v for _, v in points]
+        return self.measured.curve(name)
+
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        return self.measured.points(name)
 
     @functools.cached_property
     def model(self) -> nn.Module:
@@ -183,7 +191,7 @@ def load(path: str | Path) -> Run:
         status=status["status"],
         round=status["round"],
         reason=status.get("reason"),
-        metrics=folder.rows(files.METRICS),
+        measured=MetricsFile(folder / files.METRICS).checked(),
         identity=folder.read_json(files.IDENTITY) or {},
         environment=folder.read_json(files.ENVIRONMENT) or {},
     )
