@@ -350,7 +350,9 @@ def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
     if _ROUND not in by_name or not by_name[_ROUND][1] <= _WHOLE:
         return None
     rounds = by_name[_ROUND][0]
-    if not (rounds[0] > before and (np.diff(rounds) > 0).all() and rounds[-1] <= _EXACT) or np.isinf(table).any():
+    ascending = rounds[0] > before and (np.diff(rounds) > 0).all()
+    inexact = any(kind & _WHOLE and np.nanmax(np.abs(column)) > _EXACT for column, kind in by_name.values())
+    if not ascending or inexact or np.isinf(table).any():
         return None
     return _pieces(rounds.astype(np.int64), by_name)
 
@@ -392,7 +394,5 @@ def _pieces(rounds: Rounds, by_name: Mapping[str, tuple[Values, set[bytes]]]) ->
             there = ~np.isnan(values)
             points = Points(rounds[there], values[there])
         if len(points.values):
-            whole = kinds <= _WHOLE | _ABSENT
-            exact = not kinds & _WHOLE or bool((np.abs(points.values) <= _EXACT).all())
-            pieces[name] = _Piece(points, whole, exact)
+            pieces[name] = _Piece(points, whole=kinds <= _WHOLE | _ABSENT, exact=True)
     return pieces

@@ -1,6 +1,7 @@
 """Reading runs: what a folder holds, as objects."""
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,5 +199,10 @@ def load(path: str | Path) -> Run:
 
 
 def find_runs(root: str | Path) -> list[Path]:
-    """The folders below ``root`` that hold a run, in alphabetical order."""
-    return sorted(path.parent for path in Path(root).rglob(files.CONFIG) if RunFolder(path.parent).holds_run())
+    """The folders in ``root`` or below it that hold a run, in alphabetical order. Links to folders aren't followed."""
+    found = []
+    for place, below, names in os.walk(root):
+        if files.CONFIG in names and RunFolder(Path(place)).holds_run():
+            found.append(Path(place))
+            below[:] = [name for name in below if not files.is_ours(name)]  # trackers keep thousands of files
+    return sorted(found)
