@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from measured import metrics_file
+
 from adabest import Config, Run
 from adabest.report import Shown, entries_of, page_text
 from adabest.runs.folder import RunFolder
@@ -23,6 +25,7 @@ CONFIG = Config(
     batch_size=8,
     rounds=8,
 )
+MACHINE = {"python": "3.11", "device": "cpu"}
 
 
 def make_run(accuracies: Mapping[int, float] | None = None, status: str = "finished", **changes: Any) -> Run:
@@ -46,7 +49,7 @@ def make_run(accuracies: Mapping[int, float] | None = None, status: str = "finis
     ]
     config = dataclasses.replace(CONFIG, **{"partition_seed": seed, **changes})
     last = rows[-1]["round"] if rows else 0
-    run = Run(Path("runs/x"), config, status, int(last or 0), None, rows, {}, {"python": "3.11", "device": "cpu"})
+    run = Run(Path("runs/x"), config, status, int(last or 0), None, metrics_file(rows), {}, MACHINE)
     return dataclasses.replace(run, **own)
 
 

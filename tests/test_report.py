@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from measured import metrics_file
 from rich.console import Console
 from small import make_dataset, make_partition
 
@@ -47,7 +48,7 @@ def make_run(accuracies: dict[int, float], status: str = "finished", **last: Any
     final = max(accuracies, default=0) + (status == "diverged")
     if status == "diverged":
         rows.append({"round": final, "diverged": "the cloud model isn't finite"})
-    return Run(Path("runs/x"), Config(rounds=9), status, final, None, rows, {}, {})
+    return Run(Path("runs/x"), Config(rounds=9), status, final, None, metrics_file(rows), {}, {})
 
 
 RISING = make_run({2: 0.5, 4: 0.8, 6: 0.75, 8: 0.9}, h_norm=0.12345)
@@ -164,7 +165,7 @@ class TestFigures:
     def test_several_settings_side_by_side(self) -> None:
         present = [(2, 10), (4, 7), (6, 8), (8, 5)]
         rows = [{**row, "present": count} for row, (_, count) in zip(RISING.metrics, present, strict=True)]
-        changing = dataclasses.replace(RISING, metrics=rows)
+        changing = dataclasses.replace(RISING, measured=metrics_file(rows))
         figure = scenario_figure({"fixed": {"one": RISING, "two": SLOW}, "changing": {"one": changing, "two": SLOW}})
         assert [axes.get_title() for axes in figure.axes] == ["fixed", "changing", "", "", "", ""]
         accuracy, norm = figure.axes[3], figure.axes[5]

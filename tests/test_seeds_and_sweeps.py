@@ -1,6 +1,7 @@
 """Several seeds, and sweeps: which runs are made, and tables and figures recomputed by hand."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 from statistics import mean, stdev
@@ -152,7 +153,7 @@ class TestTablesByHand:
     def test_a_target_that_not_all_reach(self) -> None:
         assert self.cells(FIRST, SECOND, target=0.85)[1] == "6.0 (1 of 2)"
         assert self.cells(FIRST, SECOND, target=0.95)[1] == "never"
-        stopped = [adabest.Run(**{**vars(one), "reason": "enough"}) for one in (FIRST, SECOND)]
+        stopped = [dataclasses.replace(one, reason="enough") for one in (FIRST, SECOND)]
         assert self.cells(FIRST, stopped[1], target=0.95)[1] == "> 6"
 
     def test_the_default_target_is_one_that_all_seeds_reach(self) -> None:
@@ -164,7 +165,7 @@ class TestTablesByHand:
         assert self.cells(LOST, LOST)[:2] == ("– (2 of 2 diverged)", "never")
 
     def test_other_ends(self) -> None:
-        early = adabest.Run(**{**vars(SECOND), "reason": "enough"})
+        early = dataclasses.replace(SECOND, reason="enough")
         assert self.cells(FIRST, early, OPEN)[0] == "76.7 ± 15.3 (1 of 3 unfinished, 1 of 3 ended early)"
 
     def test_the_averaged_model(self) -> None:
@@ -185,8 +186,8 @@ class TestTablesByHand:
         assert np.asarray(line.get_xydata()).tolist() == [[2, 0.7], [4, 0.8], [6, 0.9]]
 
     def test_what_diverged_or_ended_early_is_marked(self) -> None:
-        lost = adabest.Run(**{**vars(LOST), "reason": "lost"})
-        early = adabest.Run(**{**vars(SECOND), "reason": "enough"})
+        lost = dataclasses.replace(LOST, reason="lost")
+        early = dataclasses.replace(SECOND, reason="enough")
         lines = comparison_figure({"x": [FIRST, lost, early]}).axes[0].lines
         assert [line.get_marker() for line in lines] == ["None", "x", "o"]
         assert [np.asarray(line.get_xydata()).tolist() for line in lines[1:]] == [[[2, 0.4]], [[6, 0.8]]]

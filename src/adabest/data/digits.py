@@ -3,8 +3,12 @@
 They are the test set of Alpaydin and Kaynak's *Optical Recognition of Handwritten Digits* (UCI, 1998).
 """
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from adabest.data.dataset import Dataset, Defaults, from_arrays
 from adabest.data.split import stratified_test_split
@@ -12,13 +16,24 @@ from adabest.data.split import stratified_test_split
 _TEST_SAMPLES = 360
 
 
-def digits() -> Dataset:
-    """Digits with a fixed stratified split: 1,437 to train, 360 to test."""
-    from sklearn.datasets import load_digits
+def _samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Pixels and labels, out of the file itself: importing its loader takes longer than most things done with it."""
+    package = importlib.util.find_spec("sklearn")
+    places = [] if package is None else package.submodule_search_locations or []
+    for path in (Path(place) / "datasets" / "data" / "digits.csv.gz" for place in places):
+        if path.is_file():
+            table = np.loadtxt(path, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits  # a version that keeps it elsewhere
 
     bunch = load_digits()
-    images = torch.from_numpy(bunch.images.astype(np.uint8)).unsqueeze(1)
-    labels = bunch.target.astype(np.int64)
+    return bunch.data, bunch.target.astype(np.int64)
+
+
+def digits() -> Dataset:
+    """Digits with a fixed stratified split: 1,437 to train, 360 to test."""
+    pixels, labels = _samples()
+    images = torch.from_numpy(pixels.astype(np.uint8).reshape(-1, 1, 8, 8))
     test = stratified_test_split(labels, _TEST_SAMPLES)
     return from_arrays(
         images[~test],

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from adabest.errors import InputError
-from adabest.runs import Run
+from adabest.runs import Points, Run
 from adabest.runs.atomic_files import write_text
 
 # What is drawn; the last row is kept whole.
@@ -72,8 +74,6 @@ class Result:
     @classmethod
     def of(cls, run: Run, cell: str, entry: str, chosen: Mapping[str, Any]) -> "Result":
         """What is to be kept of a run."""
-        rows = [row for row in run.metrics if "diverged" not in row]
-        names = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
         return cls(
             cell=cell,
             entry=entry,
@@ -84,7 +84,7 @@ class Result:
             round=run.round,
             reason=run.reason,
             last=run.final,
-            columns={name: [_short(row.get(name)) for row in rows] for name in names},
+            columns=_columns(run),
             partition=dict(run.identity.get("partition", {})),
             provenance=provenance(run),
         )
@@ -101,6 +101,11 @@ class Result:
             (int(r), v) for r, v in zip(self.columns.get("round", []), values, strict=False) if r and v is not None
         ]
         return [r for r, _ in points], [v for _, v in points]
+
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        rounds, values = self.curve(name)
+        return Points(np.array(rounds, np.int64), np.array(values, np.float64))
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -238,8 +243,21 @@ def without_places(command: str) -> str:
     return shlex.join(kept)
 
 
-def _short(value: float | None) -> float | None:
-    if value is None or isinstance(value, int) or not math.isfinite(value):
+def _columns(run: Run) -> dict[str, list[float | None]]:
+    """What may be drawn of a run: for each metric that was measured a value, or none, of each evaluated round."""
+    everywhere = run.points("round").rounds
+    columns: dict[str, list[float | None]] = {}
+    for name in _COLUMNS:
+        rounds, values = run.curve(name)
+        if rounds:
+            columns[name] = [None] * len(everywhere)
+            for place, value in zip(np.searchsorted(everywhere, rounds).tolist(), values, strict=True):
+                columns[name][place] = _short(value)
+    return columns
+
+
+def _short(value: float) -> float:
+    if isinstance(value, int) or not math.isfinite(value):
         return value
     return float(f"{value:.{_DIGITS}g}")
 

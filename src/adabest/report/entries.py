@@ -1,9 +1,13 @@
 """What is compared: runs, or the runs of several seeds taken together."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adabest.runs import Points
 
 
 class Measured(Protocol):
@@ -33,6 +37,10 @@ class Measured(Protocol):
         """A metric over rounds, where it was measured: rounds and values."""
         ...
 
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        ...
+
 
 Kind = TypeVar("Kind", bound=Measured)
 Entries = Mapping[str, Measured | Sequence[Measured]]
@@ -42,14 +50,14 @@ class Curve(NamedTuple):
     """A metric over rounds, where at least one of several runs has it.
 
     Attributes:
-        rounds: Those rounds.
+        rounds: Those rounds, in ascending order.
         mean: The mean over the runs that have it.
         spread: Their standard deviation (n - 1); 0 where there is one.
     """
 
-    rounds: list[int]
-    mean: list[float]
-    spread: list[float]
+    rounds: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
 
 
 def as_lists(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:
@@ -59,19 +67,47 @@ def as_lists(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kin
 
 def mean_curve(runs: Sequence[Measured], name: str) -> Curve:
     """A metric over rounds, taken over several runs."""
-    found: dict[int, list[float]] = {}
-    for run in runs:
-        for round_number, value in zip(*run.curve(name), strict=True):
-            found.setdefault(round_number, []).append(value)
-    rounds = sorted(found)
-    mean = [fmean(found[r]) for r in rounds]
-    return Curve(rounds, mean, [_deviation(found[r], m) for r, m in zip(rounds, mean, strict=True)])
+    found = [points for run in runs if len((points := run.points(name)).rounds)]
+    if not found:
+        return Curve(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    rounds, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(rounds, kind="stable")
+    rounds, values = rounds[order], values[order]
+    starts = np.flatnonzero(np.append(True, rounds[1:] != rounds[:-1]))
+    counts = np.diff(starts, append=len(rounds))
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is no number, and drawn as such
+        mean = _means(values, starts, counts)
+        return Curve(rounds[starts], mean, _deviations(values, mean, starts, counts))
 
 
-def _deviation(values: Sequence[float], mean: float) -> float:
-    """What ``stdev`` gives, up to rounding, in a fraction of its time: curves have many points."""
-    same = min(values) == max(values)
-    return 0.0 if same else math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
+def _means(values: NDArray[np.float64], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What ``fmean`` gives of each group of neighbours: of sums of equal numbers in another order the same bits.
+
+    So whole page texts stay the same, in which a last bit may decide how a number is rounded.
+    """
+    total, lost = np.zeros(len(starts)), np.zeros(len(starts))
+    for place in range(counts.max()):
+        there = counts > place
+        value, before = values[starts[there] + place], total[there]
+        after = before + value
+        larger = np.abs(before) >= np.abs(value)
+        lost[there] += np.where(larger, (before - after) + value, (value - after) + before)  # Neumaier's summation
+        total[there] = after
+    return (total + lost) / counts
+
+
+def _deviations(
+    values: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """What ``stdev`` gives of each group of neighbours, up to rounding."""
+    if counts.max() == 1:
+        return np.zeros(len(starts))
+    deviations = values - np.repeat(mean, counts)
+    largest = np.maximum.reduceat(np.abs(deviations), starts)
+    scaled = deviations / np.repeat(np.where(largest > 0, largest, 1.0), counts)  # squares of 10²⁰⁰ are too large
+    spread = largest * np.sqrt(np.add.reduceat(scaled**2, starts) / np.maximum(counts - 1, 1))
+    same = np.maximum.reduceat(values, starts) == np.minimum.reduceat(values, starts)
+    return np.where(same, 0.0, spread)
 
 
 def finals(runs: Sequence[Measured], name: str) -> list[float]:

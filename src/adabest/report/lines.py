@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from adabest.report.entries import Measured, mean_curve
@@ -33,15 +32,15 @@ def draw_runs(
         scale: What the metric is multiplied with: 100 makes percentages.
     """
     curve = mean_curve(runs, metric)
-    axes.plot(curve.rounds, np.multiply(scale, curve.mean), **look)
-    if band and any(curve.spread):
-        low, high = (scale * np.add(curve.mean, np.multiply(sign, curve.spread)) for sign in (-1, 1))
+    axes.plot(curve.rounds, scale * curve.mean, **look)
+    if band and curve.spread.any():
+        low, high = (scale * (curve.mean + sign * curve.spread) for sign in (-1, 1))
         axes.fill_between(curve.rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
     for run in runs:
-        rounds, values = run.curve(metric)
-        if run.reason is not None and rounds:
+        rounds, values = run.points(metric)
+        if run.reason is not None and len(rounds):
             marker = "x" if run.status == "diverged" else "o"
-            axes.plot(rounds[-1:], np.multiply(scale, values[-1:]), color=look["color"], marker=marker, markersize=9)
+            axes.plot(rounds[-1:], scale * values[-1:], color=look["color"], marker=marker, markersize=9)
 
 
 def tidy(axes: Axes) -> None:

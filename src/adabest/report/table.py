@@ -88,17 +88,16 @@ def sweep_table(entries: Entries, target: float | None = None) -> Table:
 
 def common_target(runs: Sequence[Measured]) -> float:
     """The highest whole percentage of accuracy that every run reaches."""
-    best = [max(run.curve("scored_accuracy")[1], default=0.0) for run in runs]
+    best = [float(run.points("scored_accuracy").values.max(initial=0.0)) for run in runs]
     whole = 100 * min(best, default=0.0)
     return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
 
 
 def rounds_to(run: Measured, target: float) -> int | None:
     """The first evaluated round in which the scored model reaches an accuracy; None if it never does."""
-    for round_number, accuracy in zip(*run.curve("scored_accuracy"), strict=True):
-        if accuracy >= target:
-            return round_number
-    return None
+    rounds, accuracies = run.points("scored_accuracy")
+    reached = accuracies >= target
+    return int(rounds[reached.argmax()]) if reached.any() else None
 
 
 def _cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:

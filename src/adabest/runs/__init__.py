@@ -5,13 +5,16 @@ from adabest.runs.config import Components, Config, merge, read_toml, resolve, t
 from adabest.runs.execute import check_unchanged, refuse_irreplaceable, resume, run_lanes, start
 from adabest.runs.folder import MODELS
 from adabest.runs.lane import Planned
+from adabest.runs.metrics_file import MetricsFile, Points
 from adabest.runs.results import Run, find_runs, load
 
 __all__ = [
     "MODELS",
     "Components",
     "Config",
+    "MetricsFile",
     "Planned",
+    "Points",
     "Run",
     "build_federation",
     "check_unchanged",

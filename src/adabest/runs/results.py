@@ -1,6 +1,7 @@
 """Reading runs: what a folder holds, as objects."""
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_tom
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
 from adabest.runs.manifest import Manifest, check_metrics, check_settings, find_standing, read_manifest, read_proven
+from adabest.runs.metrics_file import MetricsFile, Points
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Run:
         status: ``running``, ``interrupted``, ``killed``, ``finished`` or ``diverged``.
         round: The last round that counts: the last one, the last checkpointed one, or the one it diverged in.
         reason: Why it diverged, or ended before its last round, if it did.
-        metrics: One row per evaluated round.
+        measured: The file of its metrics, which is read when they are asked for.
         identity: Fingerprints and the partition's statistics.
         environment: Versions, hardware, the commit and the command it was begun with.
     """
@@ -42,23 +44,30 @@ class Run:
     status: str
     round: int
     reason: str | None
-    metrics: list[dict[str, Any]]
+    measured: MetricsFile
     identity: Mapping[str, Any]
     environment: Mapping[str, Any]
     _manifest: Manifest | None = field(default=None, repr=False, compare=False)
     # What the call that made or loaded it had named: its model may have to be imported when that call is over.
     _named: Named = field(default_factory=named_now, repr=False, compare=False)
 
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per evaluated round. Of a long run, ``final``, ``curve`` and ``points`` cost far less."""
+        return self.measured.rows()
+
     @property
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
-        rows = [row for row in self.metrics if "diverged" not in row]
-        return rows[-1] if rows else {}
+        return self.measured.last()
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """A metric over rounds, where it was measured: rounds and values."""
-        points = [(row["round"], row[name]) for row in self.metrics if row.get(name) is not None]
-        return [r for r, _ in points], [v for _, v in points]
+        return self.measured.curve(name)
+
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        return self.measured.points(name)
 
     @functools.cached_property
     def model(self) -> nn.Module:
@@ -192,17 +201,19 @@ def load(path: str | Path) -> Run:
     settings = read_toml(folder / files.CONFIG)
     check_settings(folder, manifest, settings)
     own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
-    metrics = folder.rows(files.METRICS)
-    if manifest is not None and not standing.is_live:
+    measured = MetricsFile(folder / files.METRICS)
+    if manifest is None or standing.is_live:
+        measured = measured.checked()
+    else:
         check_metrics(folder, manifest.metrics, exactly=manifest.has_ended())
-        metrics = [row for row in metrics if row["round"] <= manifest.round]
+        measured = MetricsFile(folder / files.METRICS, manifest.metrics.length)
     return Run(
         folder=Path(path),
         config=Config(**check_options(str(path), settings, CONFIG_OPTIONS, text=False), hyperparameters=own),
         status=standing.status,
         round=standing.round,
         reason=standing.reason,
-        metrics=metrics,
+        measured=measured,
         identity=_object(folder, manifest, files.IDENTITY),
         environment=_object(folder, manifest, files.ENVIRONMENT),
         _manifest=manifest,
@@ -215,7 +226,12 @@ def _object(folder: RunFolder, manifest: Manifest | None, name: str) -> dict[str
 
 
 def find_runs(root: str | Path) -> list[Path]:
-    """The folders below ``root`` that hold a run, in alphabetical order."""
-    places = (path.parent for path in Path(root).rglob(files.CONFIG) if RunFolder(path.parent).holds_run())
-    # A run that was set aside when its successor's process was killed comes back when its folder is read.
-    return sorted({place.parent if place.name in files.HIDDEN else place for place in places})
+    """The folders in ``root`` or below it that hold a run, in alphabetical order. Links to folders aren't followed."""
+    found = set()
+    for place, below, names in os.walk(root):
+        folder = Path(place)
+        if files.CONFIG in names and RunFolder(folder).holds_run():
+            # One that was set aside when its successor's process was killed comes back when its folder is read.
+            found.add(folder.parent if folder.name in files.HIDDEN else folder)
+            below[:] = [name for name in below if not files.is_ours(name)]  # trackers keep thousands of files
+    return sorted(found)

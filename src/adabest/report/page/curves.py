@@ -1,10 +1,11 @@
 """The curves of a page: what can be chosen, and its points, as many as can be drawn."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.page.shown import Shown
@@ -114,42 +115,41 @@ def thin(curve: Curve, limit: int) -> Curve:
     if count <= limit:
         return curve
     stretches = (limit - 2) // 2
-    edges = [1 + (count - 2) * number // stretches for number in range(stretches + 1)]
-    kept = {0, count - 1}
-    for begin, end in itertools.pairwise(edges):
-        kept.add(min(range(begin, end), key=curve.mean.__getitem__))
-        kept.add(max(range(begin, end), key=curve.mean.__getitem__))
-    indices = sorted(kept)
-    return Curve(
-        [curve.rounds[index] for index in indices],
-        [curve.mean[index] for index in indices],
-        [curve.spread[index] for index in indices],
-    )
+    starts = (count - 2) * np.arange(stretches) // stretches
+    stretch = np.repeat(np.arange(stretches), np.diff(starts, append=count - 2))
+    inner = curve.mean[1:-1]
+    kept = [np.array([0, count - 1])]
+    for extreme in (np.fmin, np.fmax):
+        places = np.flatnonzero(inner == extreme.reduceat(inner, starts)[stretch])
+        _, first = np.unique(stretch[places], return_index=True)
+        kept.append(1 + places[first])
+    indices = np.unique(np.concatenate(kept))
+    return Curve(curve.rounds[indices], curve.mean[indices], curve.spread[indices])
 
 
 def _line(group: Sequence[Shown], metric: str, limit: int, grids: dict[tuple[int, ...], int]) -> dict[str, Any] | None:
     curve = thin(mean_curve([one.run for one in group], metric), limit)
-    if not curve.rounds:
+    if not len(curve.rounds):
         return None
     line: dict[str, Any] = {
-        "grid": grids.setdefault(tuple(curve.rounds), len(grids)),
-        "mean": [_short(value) for value in curve.mean],
+        "grid": grids.setdefault(tuple(curve.rounds.tolist()), len(grids)),
+        "mean": [_short(value) for value in curve.mean.tolist()],
     }
-    if any(curve.spread):
-        line["spread"] = [_short(value) for value in curve.spread]
-    ends = [_end(one, metric) for one in group if one.ending != "finished" and one.run.curve(metric)[0]]
+    if curve.spread.any():
+        line["spread"] = [_short(value) for value in curve.spread.tolist()]
+    ends = [_end(one, metric) for one in group if one.ending != "finished" and len(one.run.points(metric).rounds)]
     return {**line, "ends": ends} if ends else line
 
 
 def _end(one: Shown, metric: str) -> list[Any]:
-    rounds, values = one.run.curve(metric)
-    return [rounds[-1], _short(values[-1]), one.ending]
+    rounds, values = one.run.points(metric)
+    return [int(rounds[-1]), _short(float(values[-1])), one.ending]
 
 
 def _measured(family: Family, entries: Mapping[str, Sequence[Shown]]) -> Family:
     """What of a family was measured in any run."""
     runs = [one.run for group in entries.values() for one in group]
-    there = {name: words for name, words in family.metrics.items() if any(run.curve(name)[0] for run in runs)}
+    there = {name: words for name, words in family.metrics.items() if any(len(run.points(name).rounds) for run in runs)}
     return Family(family.name, family.scale, there)
 
 

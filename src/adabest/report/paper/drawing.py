@@ -92,7 +92,7 @@ def draw_entries(
     scale = _scale(metric)
     for number, entry in enumerate(in_order(entries)):
         look = look_of(entry) if looks is None else looks[entry]
-        points = max((len(run.curve(metric)[0]) for run in entries[entry]), default=0)
+        points = max((len(run.points(metric).rounds) for run in entries[entry]), default=0)
         draw_runs(axes, entries[entry], metric, with_marks(look, points, number, len(entries)), scale=scale)
 
 

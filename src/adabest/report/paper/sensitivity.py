@@ -40,7 +40,9 @@ def ratio_table(runs: Runs) -> Table:
 def _largest_ratio(entries: Mapping[str, Sequence[Result]]) -> tuple[float, int]:
     """The largest ratio over rounds, of means over seeds, and its round."""
     curves = {entry: mean_curve(group, "scored_accuracy") for entry, group in entries.items()}
-    values = {entry: dict(zip(curve.rounds, curve.mean, strict=True)) for entry, curve in curves.items()}
+    values = {
+        entry: dict(zip(curve.rounds.tolist(), curve.mean.tolist(), strict=True)) for entry, curve in curves.items()
+    }
     ours = values.pop(_OURS)
     ratios = []
     for round_number, accuracy in ours.items():

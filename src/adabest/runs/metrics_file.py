@@ -1,0 +1,398 @@
+"""The metrics of a run on disk: the rows of ``metrics.jsonl``, read only as far as they are asked for.
+
+A run of a million rounds has a file of 600 MB. As one dictionary per row it would take 3 GB and a minute, so the last
+row is looked for from the end of the file, and curves are kept as arrays of numbers.
+"""
+
+import contextlib
+import functools
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adabest.errors import InputError
+
+Rounds = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+_BLOCK = 1 << 20  # bytes that are parsed at a time
+_STEP = 1 << 16  # bytes by which the end of a file is read
+_LONGEST = 1 << 20  # bytes of a line; a row has less than a thousand
+_WORTHWHILE = 1 << 17  # bytes from which the quick way pays for loading SciPy
+_EXACT = 2**53  # up to here, whole numbers are the same as float64
+_LARGEST = 2**63
+_TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
+
+_ROUND = "round"
+_DIVERGED = "diverged"
+_MARKS = b"0123456789.-+enul"  # all that numbers and null are written with
+_ONE_A_LINE = bytes.maketrans(b",", b"\n")
+_WHOLE = {b"0", b"-0"}
+_FRACTIONS = {sign + digits for sign in (b"", b"-") for digits in (b"0.0", b"0e-0", b"0e+0", b"0.0e-0", b"0.0e+0")}
+_ABSENT = {b"null"}
+_SHAPES = _WHOLE | _FRACTIONS | _ABSENT
+
+
+class Points(NamedTuple):
+    """A metric where it was measured.
+
+    Attributes:
+        rounds: The rounds, in ascending order.
+        values: The values, one for each of them.
+    """
+
+    rounds: Rounds
+    values: Values
+
+
+@dataclass
+class _Column:
+    """A metric while the file is read.
+
+    Attributes:
+        pieces: Its points, block by block. Most metrics of a block share their array of rounds.
+        whole: Whether all values were written as whole numbers.
+        exact: Whether none was a whole number that float64 can't hold.
+    """
+
+    pieces: list[Points] = field(default_factory=list)
+    whole: bool = True
+    exact: bool = True
+
+    def points(self) -> Points:
+        return Points(*(np.concatenate(parts) for parts in zip(*self.pieces, strict=True)))
+
+
+class _Piece(NamedTuple):
+    """A metric in a block of lines, and what ``_Column`` says of it."""
+
+    points: Points
+    whole: bool
+    exact: bool
+
+
+@dataclass(frozen=True)
+class MetricsFile:
+    """A file of one JSON object per evaluated round; no file is one without rows.
+
+    A last line that was being written when its writer died is left out.
+
+    Attributes:
+        path: The file.
+        length: How many of its bytes count. By default all.
+    """
+
+    path: Path
+    length: int | None = None
+
+    def checked(self) -> "MetricsFile":
+        """Itself, once its last row has been read, which is all that most readers need.
+
+        Raises:
+            InputError: If that row is damaged, or what comes after it.
+        """
+        self.last()
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows.
+
+        Raises:
+            InputError: If a line is damaged.
+        """
+        before = 0
+        rows = []
+        for first, block in self._blocks():
+            rows += self._parsed(first, block, before)
+            before = rows[-1][_ROUND]
+        return rows
+
+    def last(self) -> dict[str, Any]:
+        """The last row that isn't that of a divergence; empty if there is none.
+
+        Raises:
+            InputError: If it is damaged, or what comes after it.
+        """
+        return self._last
+
+    @functools.cached_property
+    def _last(self) -> dict[str, Any]:
+        with self._opened() as file:
+            for begin, line in self._backwards(file):
+                if line.endswith(b"\n") or _is_json(line):
+                    row, problem = _read(line)
+                    if problem:
+                        self._refuse(1 + _lines_before(file, begin), problem)
+                    if _DIVERGED not in row:
+                        return row
+        return {}
+
+    def points(self, name: str) -> Points:
+        """A metric where it was measured, as arrays of numbers.
+
+        Raises:
+            InputError: If a line is damaged.
+        """
+        if name not in self._columns:
+            return Points(np.empty(0, np.int64), np.empty(0))
+        return self._columns[name].points()
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """A metric where it was measured: rounds and values, which are whole numbers if they were written as such.
+
+        Raises:
+            InputError: If a line is damaged.
+        """
+        column = self._columns.get(name)
+        if column is not None and not column.exact:
+            kept = [row for row in self.rows() if row.get(name) is not None and _DIVERGED not in row]
+            return [row[_ROUND] for row in kept], [row[name] for row in kept]
+        points = self.points(name)
+        values = points.values.astype(np.int64) if column is not None and column.whole else points.values
+        return points.rounds.tolist(), values.tolist()
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, _Column]:
+        columns: dict[str, _Column] = {}
+        before = 0
+        for first, block in self._blocks():
+            pieces = _read_quickly(block, before) if len(block) >= _WORTHWHILE else None
+            if pieces is None:
+                rows = self._parsed(first, block, before)
+                pieces = _by_name(row for row in rows if _DIVERGED not in row)
+                before = rows[-1][_ROUND]
+            else:
+                before = int(pieces[_ROUND].points.rounds[-1])
+            for name, (points, whole, exact) in pieces.items():
+                column = columns.setdefault(name, _Column())
+                column.pieces.append(points)
+                column.whole &= whole
+                column.exact &= exact
+        return columns
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, many at a time, and the number of the first of them."""
+        number, rest = 1, b""
+        with self._opened() as file:
+            left = self._size(file)
+            while left > 0 and (read := file.read(min(left, _BLOCK))):
+                left -= len(read)
+                lines, newline, tail = read.rpartition(b"\n")
+                if newline:
+                    block = rest + lines + newline
+                    yield number, block
+                    number += block.count(b"\n")
+                    rest = b""
+                rest += tail
+                if len(rest) > _LONGEST:
+                    self._refuse(number, _TOO_LONG)
+        if rest and _is_json(rest):
+            yield number, rest + b"\n"
+
+    def _backwards(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """The lines from the last to the first, each with where it begins."""
+        place, rest = self._size(file), b""
+        while place > 0:
+            step = min(_STEP, place)
+            place -= step
+            file.seek(place)
+            rest = file.read(step) + rest
+            end = len(rest)
+            while (newline := rest.rfind(b"\n", 0, end - 1)) >= 0:
+                yield place + newline + 1, rest[newline + 1 : end]
+                end = newline + 1
+            rest = rest[:end]
+            if len(rest) > _LONGEST:
+                self._refuse(1 + _lines_before(file, place), _TOO_LONG)
+        if rest:
+            yield 0, rest
+
+    def _parsed(self, first: int, block: bytes, before: int) -> list[dict[str, Any]]:
+        """The rows of a block, of which ``first`` is the number of its first line and ``before`` the round before."""
+        rows = []
+        for number, line in enumerate(block.split(b"\n")[:-1], start=first):
+            row, problem = _read(line)
+            if not problem and row[_ROUND] <= before:
+                problem = f"round {row[_ROUND]} comes after round {before}"
+            if problem:
+                self._refuse(number, problem)
+            before = row[_ROUND]
+            rows.append(row)
+        return rows
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") if self.path.is_file() else io.BytesIO() as file:
+                yield file
+        except OSError as error:
+            raise InputError(f"can't read {self.path}: {error.strerror or error}") from error
+
+    def _size(self, file: BinaryIO) -> int:
+        """How many bytes count."""
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        return size if self.length is None else min(size, self.length)
+
+    def _refuse(self, number: int, problem: str) -> NoReturn:
+        raise InputError(f"{self.path}, line {number} is damaged: {problem}")
+
+
+# --- Line by line -----------------------------------------------------------------------------------------------------
+
+
+def _read(line: bytes) -> tuple[dict[str, Any], str]:
+    """A row, and what is wrong with it, if anything is."""
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except RecursionError:
+        return {}, "it is nested too deeply"
+    except ValueError as error:  # no JSON, no UTF-8, or a number of more digits than Python converts
+        return {}, str(error)
+    if not isinstance(row, dict):
+        return {}, "it isn't an object"
+    if type(row.get(_ROUND)) is not int or not 1 <= row[_ROUND] <= _EXACT:
+        return {}, f"{_ROUND} should be a whole number from 1, not {_brief(row.get(_ROUND))}"
+    for name, value in row.items():
+        if name == _DIVERGED:
+            if not isinstance(value, str):
+                return {}, f"{_DIVERGED} should be text, not {_brief(value)}"
+        elif value is not None and not _is_number(value):
+            return {}, f"{_brief(name)} should be a number or null, not {_brief(value)}"
+    return row, ""
+
+
+def _is_number(value: Any) -> bool:
+    if type(value) is int:
+        return -_LARGEST <= value < _LARGEST
+    return type(value) is float and math.isfinite(value)
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _by_name(rows: Iterable[dict[str, Any]]) -> dict[str, _Piece]:
+    """The metrics of some rows, by name."""
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                rounds, values = found.setdefault(name, ([], []))
+                rounds.append(row[_ROUND])
+                values.append(value)
+    return {name: _piece(rounds, values) for name, (rounds, values) in found.items()}
+
+
+def _piece(rounds: list[int], values: list[float]) -> _Piece:
+    whole = all(type(value) is int for value in values)
+    exact = all(type(value) is float or abs(value) <= _EXACT for value in values)
+    return _Piece(Points(np.array(rounds, np.int64), np.array(values, np.float64)), whole, exact)
+
+
+def _lines_before(file: BinaryIO, end: int) -> int:
+    """How many lines end before a place in a file."""
+    file.seek(0)
+    count = 0
+    for begin in range(0, end, _BLOCK):
+        count += file.read(min(_BLOCK, end - begin)).count(b"\n")
+    return count
+
+
+# --- Many lines at once -----------------------------------------------------------------------------------------------
+
+
+def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
+    """The metrics of lines that all have the same names, by name, in a third of the time that ``json`` takes.
+
+    Most of that time goes into numbers of 16 digits, and of all that this package depends on, SciPy's reader of Matrix
+    Market files is what converts them fastest, to the same bits. It takes the beginning of a word for a number, so the
+    words are looked at first.
+
+    Args:
+        block: The lines.
+        before: The round before.
+
+    Returns:
+        None if the lines should be read one by one: they aren't alike, or something is wrong with one of them.
+    """
+    block = block.replace(b"\r\n", b"\n")
+    count = block.count(b"\n")
+    begin, *parts = block.split(b'"')
+    names = _names(parts[::2], count)
+    text = b"".join(parts[1::2])  # ": 1, : 0.5, : null}\n{: 2, …"
+    structure = (b": , " * (len(names) - 1) + b": }\n{") * count
+    if not names or begin != b"{" or text.translate(None, _MARKS) != structure[:-1]:
+        return None
+    numbers = text.translate(_ONE_A_LINE, b":{} ")
+    shapes = _shapes(numbers)
+    kinds = [set(shapes[place :: len(names)]) for place in range(len(names))]
+    if not all(kind <= _SHAPES for kind in kinds):
+        return None
+    table = _converted(numbers, len(names), count)
+    by_name = dict(zip(names, zip(table, kinds, strict=True), strict=True))
+    if _ROUND not in by_name or not by_name[_ROUND][1] <= _WHOLE:
+        return None
+    rounds = by_name[_ROUND][0]
+    ascending = rounds[0] > before and (np.diff(rounds) > 0).all()
+    inexact = any(kind & _WHOLE and np.nanmax(np.abs(column)) > _EXACT for column, kind in by_name.values())
+    if not ascending or inexact or np.isinf(table).any():
+        return None
+    return _pieces(rounds.astype(np.int64), by_name)
+
+
+def _names(found: Sequence[bytes], count: int) -> list[str]:
+    """The names that each of so many lines has; none if they don't have the same."""
+    width = len(found) // count
+    first = list(found[:width])
+    if not width or first * count != found or len(set(first)) < width:
+        return []
+    try:
+        return [json.loads(b'"%b"' % name) for name in first]
+    except ValueError:
+        return []
+
+
+def _shapes(numbers: bytes) -> list[bytes]:
+    """Numbers, one a line, with a single 0 in place of each row of digits."""
+    letters = np.frombuffer(numbers, np.uint8)
+    is_digit = (letters >= ord("0")) & (letters <= ord("9"))
+    kept = np.append(True, ~(is_digit[1:] & is_digit[:-1]))
+    collapsed: bytes = np.where(is_digit, np.uint8(ord("0")), letters)[kept].tobytes()
+    return collapsed.split(b"\n")[:-1]
+
+
+def _converted(numbers: bytes, width: int, count: int) -> Values:
+    """Numbers, one a line, as an array of so many columns by so many rows; what is null isn't a number."""
+    from scipy.io import mmread
+
+    head = f"%%MatrixMarket matrix array real general\n{width} {count}\n"
+    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers.replace(b"null", b"nan"))))
+
+
+def _pieces(rounds: Rounds, by_name: Mapping[str, tuple[Values, set[bytes]]]) -> dict[str, _Piece]:
+    pieces = {}
+    for name, (values, kinds) in by_name.items():
+        points = Points(rounds, values)
+        if kinds & _ABSENT:
+            there = ~np.isnan(values)
+            points = Points(rounds[there], values[there])
+        if len(points.values):
+            pieces[name] = _Piece(points, whole=kinds <= _WHOLE | _ABSENT, exact=True)
+    return pieces
