@@ -1,43 +1,75 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses, calls, prints.
 
-import io
-import os
+What is heavy is imported when a command needs it.
+"""
+
 import sys
-import warnings
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 
-import tyro
-
-from adabest.cli.commands import BAD_INPUT, DONE, INTERRUPTED, commands
-from adabest.errors import InputError, Interrupted
+from adabest.cli import failures
+from adabest.cli.exit_codes import DONE
+from adabest.errors import naming
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0 done, 2 bad input, 3 diverged, 130 interrupted."""
+    """Runs a command and returns its exit code; ``adabest.cli.exit_codes`` says what each means."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
-        print(f"adabest {version('adabest')}")
-        return DONE
-    sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
+    is_process = arguments is None  # else someone calls it from Python, whose process goes on
+    failures.open_streams()
+    if is_process:
+        sys.unraisablehook = failures.leave_if_interrupted
+    try:
+        try:
+            code = _version() if given == ["--version"] else _command(given)
+        except SystemExit:  # the parser's own way out, as after --help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()  # here, where it can be said that it fails
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if is_process:
+            failures.end_by_interrupts()
+        code = failures.told(error)
+    finally:
+        failures.close_streams()
+        if is_process:
+            failures.end_by_interrupts()
+    return code
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    print(f"adabest {version('adabest')}")
+    return DONE
+
+
+def _command(given: list[str]) -> int:
+    with failures.leaving_on_interrupt():
+        import io
+        import os
+        import warnings
+
+        import tyro
+
+        from adabest.cli.commands import commands
+        from adabest.cli.exit_codes import MEANINGS
+    with naming("the working directory"):
+        sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
     warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
-    try:
-        command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-            commands(given),
-            prog="adabest",
-            description="A federated-learning simulator. Each command has its own --help; --version tells the version.",
-            args=given or ["--help"],
-        )
-        return command()
-    except (InputError, Interrupted) as error:
-        print(f"adabest: {error}", file=sys.stderr)
-        return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
-    except KeyboardInterrupt:
-        print("adabest: interrupted; a run that was begun can be resumed", file=sys.stderr)
-        return INTERRUPTED
+    codes = ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
+    command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+        commands(given),
+        prog="adabest",
+        description="A federated-learning simulator. Each command has its own --help; --version tells the version. "
+        f"Exit codes: {codes}.",
+        args=given or ["--help"],
+    )
+    return command()
 
 
 __all__ = ["main"]

@@ -9,12 +9,11 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.cli import options, parser
+from adabest.cli.exit_codes import DIVERGED, DONE
 from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.experiments import Results
 from adabest.registry import split_specification
-
-DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
 
 def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:

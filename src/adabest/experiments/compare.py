@@ -22,7 +22,7 @@ from adabest.runs.config import (
     refuse_unknown,
 )
 from adabest.runs.folder import ENDED, RunFolder, write_text
-from adabest.runs.interruption import StopRequests
+from adabest.runs.interruption import StopRequests, resume_command
 
 COMPARISON = "comparison.toml"
 DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
@@ -177,7 +177,7 @@ def compare(
     """
     group = folder.resolve().name
     runs = []
-    with StopRequests() as requests:
+    with StopRequests(lambda: way_to_go_on(folder)) as requests:
         for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
             place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
@@ -210,6 +210,13 @@ def recall(folder: Path) -> dict[str, Any] | None:
     """What ``remember`` wrote; None if the folder holds no comparison."""
     path = folder / COMPARISON
     return read_toml(path) if path.is_file() else None
+
+
+def way_to_go_on(folder: Path) -> str:
+    """What to say of a comparison, a sweep or a tuning that was stopped or failed."""
+    if recall(folder) is None:  # of Python objects, which aren't written down
+        return "the same call goes on"
+    return f"resume with: {resume_command(folder)}"
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from adabest.errors import InputError
+from adabest.errors import InputError, naming
 
 CONFIG = "config.toml"
 IDENTITY = "identity.json"
@@ -191,12 +191,12 @@ class RunFolder:
     def log(self, line: str) -> None:
         """Adds a line to the log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        with (self / LOG).open("a", encoding="utf-8") as file:
+        with naming(self / LOG), (self / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{stamp} {line}\n")
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Adds an object to a JSONL file; it is in the operating system's hands when this returns."""
-        with (self / name).open("a", encoding="utf-8") as file:
+        with naming(self / name), (self / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, allow_nan=False) + "\n")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -255,8 +255,9 @@ def write_atomically(path: Path, write: Callable[[Path], T]) -> T:
     """
     partial = path.with_name(path.name + _PARTIAL)
     try:
-        result = write(partial)
-        force_to_disk(partial)
+        with naming(path):
+            result = write(partial)
+            force_to_disk(partial)
     except OSError:  # a full disk, for instance, on which what was written would only be in the way
         partial.unlink(missing_ok=True)
         raise

@@ -15,14 +15,14 @@ from safetensors.torch import save
 from adabest.engine import Metrics
 from adabest.engine.lanes import Lane
 from adabest.engine.task import Heartbeat
-from adabest.errors import Diverged, InputError, Interrupted
+from adabest.errors import AdabestError, Diverged, InputError, Interrupted, note_how_to_go_on
 from adabest.runs import folder as files
 from adabest.runs.board import Board
 from adabest.runs.build import Federation, build_federation, environment, environment_changes, fingerprints
 from adabest.runs.checkpoint import load_checkpoint
 from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
 from adabest.runs.folder import ENDED, RunFolder, write_bytes, write_text
-from adabest.runs.interruption import resume_command
+from adabest.runs.interruption import resume_command, saving
 from adabest.runs.pace import CheckpointPace, CheckpointTime, Stopwatch
 from adabest.runs.progress import Blinded, Reporter
 from adabest.runs.stopping import reason_to_stop
@@ -79,7 +79,13 @@ def lane(run: Planned, company: Company) -> Lane[None]:
         InputError: If something can't be used, before the first round.
         Interrupted: If someone asked to stop; the folder holds all that is needed to resume.
     """
-    return _resumed(run, company) if run.resumed else _begun(run, company)
+    try:
+        yield from _resumed(run, company) if run.resumed else _begun(run, company)
+    except AdabestError:
+        raise
+    except Exception as error:
+        note_how_to_go_on(error, _after_a_failure(run))
+        raise
 
 
 def _begun(run: Planned, company: Company) -> Lane[None]:
@@ -268,14 +274,28 @@ def _broken_off(folder: RunFolder, federation: Federation, pace: CheckpointPace,
 def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
     """Notes that a run was interrupted, and says how to go on."""
     folder.write_json(files.STATUS, {"status": "interrupted", "round": done})
-    command = resume_command(folder.path)
-    if config.has_objects():
-        command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
-    how = f"interrupted after round {done}; resume with: {command}"
+    how = f"interrupted after round {done}; resume with: {_way_to_resume(folder, config)}"
     folder.log(how)
     return how
 
 
+def _way_to_resume(folder: RunFolder, config: Config) -> str:
+    if config.has_objects():
+        return f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
+    return resume_command(folder.path)
+
+
+def _after_a_failure(run: Planned) -> str:
+    """How to go on with a run once what broke it off is mended."""
+    folder = run.folder
+    if folder.holds_run():
+        return f"mend that, then resume with: {_way_to_resume(folder, run.config)}"
+    if not folder.path.is_dir():
+        return f"put the folder {folder.path} back, then resume with: {_way_to_resume(folder, run.config)}"
+    return "mend that, then begin the run again"
+
+
+@saving()
 def _finish(folder: RunFolder, federation: Federation) -> None:
     """Writes the models that a run leaves behind."""
     simulation, model = federation.simulation, federation.task.model

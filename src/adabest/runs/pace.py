@@ -6,6 +6,7 @@ from typing import Any
 from adabest.runs.build import Federation
 from adabest.runs.checkpoint import save_checkpoint
 from adabest.runs.folder import RunFolder
+from adabest.runs.interruption import saving
 
 _SHARE_OF_TIME = 0.05
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -56,7 +57,8 @@ class CheckpointPace:
     def save(self, folder: RunFolder, federation: Federation) -> float:
         """Writes a checkpoint; returns the seconds that took."""
         begun = time.monotonic()
-        save_checkpoint(folder, federation.simulation.view())
+        with saving():
+            save_checkpoint(folder, federation.simulation.view())
         self._saved_at = time.monotonic()
         self.saved_round = federation.simulation.state.round
         cost = self._saved_at - begun

@@ -1,0 +1,152 @@
+"""How commands end that can't do what they should: in one line and with an exit code, unless it is a bug of ours.
+
+Imports nothing heavy, so that Ctrl-C is heard from the first moment on.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, TextIO
+
+from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED, OUTPUT_CLOSED
+from adabest.errors import InputError, Interrupted, how_to_go_on
+
+_INTERRUPTED = "interrupted; a run that was begun can be resumed"
+# Reasons for which a file can't be written or read, and which no other input would mend.
+_MACHINE = {
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ENOMEM", "EMFILE", "ENFILE", "ESTALE", "ENODEV", "ENXIO")
+    if hasattr(errno, name)
+}
+_ALLOCATORS = ("can't allocate memory", "not enough memory", "out of memory")  # in torch's words
+
+
+def told(error: BaseException) -> int:
+    """Says in one line what ended a command.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BaseException: The error itself, if it is a bug of ours or the parser's own way out.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return _say(_INTERRUPTED, INTERRUPTED)
+    if isinstance(error, Interrupted):
+        return _say(str(error), INTERRUPTED)
+    if isinstance(error, InputError):
+        cause = error.__cause__
+        by_machine = isinstance(cause, OSError) and cause.errno in _MACHINE
+        return _say(str(error), MACHINE_FAILED if by_machine else BAD_INPUT)
+    if isinstance(error, BrokenPipeError) and error.filename is None:
+        return OUTPUT_CLOSED
+    if isinstance(error, OSError):
+        return _say(_with_advice(_of_file(error), error), MACHINE_FAILED)
+    if _is_out_of_memory(error):
+        details = str(error).strip().partition("\n")[0]
+        words = f"out of memory: {details}" if details else "out of memory"
+        return _say(_with_advice(words, error), MACHINE_FAILED)
+    raise error
+
+
+def _of_file(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return f"can't write to standard output: {reason}" if is_broken(sys.stdout) else reason
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return f"{' → '.join(names) or error.filename}: {reason}"
+
+
+def _with_advice(words: str, error: BaseException) -> str:
+    advice = how_to_go_on(error)
+    return f"{words}. {advice}" if advice else words
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is torch that couldn't get memory, for which it has an error of its own on GPUs only."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _ALLOCATORS)
+
+
+def _say(words: str, code: int) -> int:
+    with contextlib.suppress(OSError, ValueError):  # there may be nobody to hear it
+        print(f"adabest: {words}", file=sys.stderr, flush=True)
+    return code
+
+
+def is_broken(stream: TextIO) -> bool:
+    """Whether what was written to a stream can't go where it should."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def open_streams() -> None:
+    """Opens what was closed of standard input, output and error, to nowhere.
+
+    Else the next file that is opened would take its place, and be given what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if number == 0 else "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def close_streams() -> None:
+    """Gives up what can't be written, or Python would complain of it when it ends, with an exit code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        if is_broken(stream):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+
+
+@contextlib.contextmanager
+def leaving_on_interrupt() -> Iterator[None]:
+    """While entered, Ctrl-C ends the process with one line.
+
+    An exception in the middle of an import could be swallowed, or become another one: nothing has begun, so nothing is
+    lost.
+    """
+    handled = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, or someone else's
+    )
+    if handled:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        if handled:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end_by_interrupts() -> None:
+    """From now on Ctrl-C ends the process without a word: all is said, and Python is only tidying up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def leave_if_interrupted(unraisable: Any) -> None:
+    """Hears a Ctrl-C that came where an exception can't be raised, as in a destructor: Python would pass over it."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        _leave(signal.SIGINT, None)
+    sys.__unraisablehook__(unraisable)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"adabest: {_INTERRUPTED}\n".encode())
+    os._exit(INTERRUPTED)
