@@ -5,6 +5,7 @@ What is heavy is imported when a command needs it.
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import TextIO, cast
 
 from adabest.cli import failures
 from adabest.cli.exit_codes import DONE
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     is_process = arguments is None  # else someone calls it from Python, whose process goes on
     failures.open_streams()
+    before, sys.stdout = sys.stdout, cast(TextIO, failures.Output(sys.stdout))
     if is_process:
         sys.unraisablehook = failures.leave_if_interrupted
     try:
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = failures.told(error)
     finally:
         failures.close_streams()
+        sys.stdout = before
         if is_process:
             failures.end_by_interrupts()
     return code
@@ -47,7 +50,6 @@ def _version() -> int:
 
 def _command(given: list[str]) -> int:
     with failures.leaving_on_interrupt():
-        import io
         import os
         import warnings
 
@@ -58,7 +60,7 @@ def _command(given: list[str]) -> int:
     with naming("the working directory"):
         sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
     warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
     codes = ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())

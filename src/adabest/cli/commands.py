@@ -226,6 +226,14 @@ def _tell_files(paths: Sequence[Path]) -> None:
         _console().print(f"Written: {path}")
 
 
+class _Console(Console):
+    """A console that leaves it to ``main`` what to do when nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        """Passes it on; rich would exit with 1."""
+        raise BrokenPipeError
+
+
 def _console() -> Console:
     """Prints text as it is: no markup, no colours in it, and paths stay in one piece."""
-    return Console(markup=False, highlight=False, soft_wrap=True)
+    return _Console(markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED, OUTPUT_CLOSED
-from adabest.errors import InputError, Interrupted, how_to_go_on
+from adabest.errors import InputError, Interrupted, how_to_go_on, naming
 
 _INTERRUPTED = "interrupted; a run that was begun can be resumed"
 # Reasons for which a file can't be written or read, and which no other input would mend.
@@ -23,6 +23,7 @@ _MACHINE = {
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ENOMEM", "EMFILE", "ENFILE", "ESTALE", "ENODEV", "ENXIO")
     if hasattr(errno, name)
 }
+_OUTPUT = "standard output"
 _ALLOCATORS = ("can't allocate memory", "not enough memory", "out of memory")  # in torch's words
 
 
@@ -43,7 +44,7 @@ def told(error: BaseException) -> int:
         cause = error.__cause__
         by_machine = isinstance(cause, OSError) and cause.errno in _MACHINE
         return _say(str(error), MACHINE_FAILED if by_machine else BAD_INPUT)
-    if isinstance(error, BrokenPipeError) and error.filename is None:
+    if isinstance(error, BrokenPipeError) and error.filename in (None, _OUTPUT):
         return OUTPUT_CLOSED
     if isinstance(error, OSError):
         return _say(_with_advice(_of_file(error), error), MACHINE_FAILED)
@@ -57,7 +58,7 @@ def told(error: BaseException) -> int:
 def _of_file(error: OSError) -> str:
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
-        return f"can't write to standard output: {reason}" if is_broken(sys.stdout) else reason
+        return reason
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     return f"{' → '.join(names) or error.filename}: {reason}"
 
@@ -80,13 +81,24 @@ def _say(words: str, code: int) -> int:
     return code
 
 
-def is_broken(stream: TextIO) -> bool:
-    """Whether what was written to a stream can't go where it should."""
-    try:
-        stream.flush()
-    except (OSError, ValueError):
-        return True
-    return False
+class Output:
+    """Standard output, whose errors say what they are about."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes."""
+        with naming(_OUTPUT):
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Sends what was written on its way."""
+        with naming(_OUTPUT):
+            self._stream.flush()
 
 
 def open_streams() -> None:
@@ -106,7 +118,9 @@ def open_streams() -> None:
 def close_streams() -> None:
     """Gives up what can't be written, or Python would complain of it when it ends, with an exit code of its own."""
     for stream in (sys.stdout, sys.stderr):
-        if is_broken(stream):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream.fileno())
