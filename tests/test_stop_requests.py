@@ -125,7 +125,7 @@ class TestWatch:
         codes: list[int] = []
         monkeypatch.setattr(interruption, "_PATIENCE", 0.1)
         monkeypatch.setattr(interruption, "_PATIENCE_WHILE_SAVING", 0.6)
-        monkeypatch.setattr(interruption.os, "_exit", codes.append)
+        monkeypatch.setattr(os, "_exit", codes.append)
         return codes
 
     @staticmethod

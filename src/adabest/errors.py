@@ -4,8 +4,10 @@ import contextlib
 import difflib
 import os
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
 _GO_ON = "To go on: "
+_SHOW_CURSOR = b"\r\x1b[?25h"  # which progress bars hide
 
 
 class AdabestError(Exception):
@@ -45,6 +47,18 @@ def how_to_go_on(error: BaseException) -> str:
     """What ``note_how_to_go_on`` added; nothing if it wasn't called."""
     found = [note for note in getattr(error, "__notes__", []) if note.startswith(_GO_ON)]
     return found[-1] if found else ""
+
+
+def leave_at_once(words: str, code: int) -> NoReturn:
+    """Ends the process with one line, whatever its threads are doing.
+
+    Safe at any moment, as a kill is: files are written whole or not at all.
+    """
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)
+        os.write(2, f"adabest: {words}\n".encode(errors="replace"))
+    os._exit(code)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -13,16 +13,22 @@ from adabest.errors import naming
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code; ``adabest.cli.exit_codes`` says what each means."""
+    """Runs a command and returns its exit code; ``adabest.cli.exit_codes`` says what each means.
+
+    Args:
+        arguments: The words after ``adabest``. By default those that the process was started with; then it also takes
+            care of Ctrl-C.
+    """
+    interrupts = failures.Interrupts()
+    if arguments is None:
+        interrupts.install()
+        sys.unraisablehook = interrupts.hear_unraisable
     given = list(sys.argv[1:] if arguments is None else arguments)
-    is_process = arguments is None  # else someone calls it from Python, whose process goes on
     failures.open_streams()
     before, sys.stdout = sys.stdout, cast(TextIO, failures.Output(sys.stdout))
-    if is_process:
-        sys.unraisablehook = failures.leave_if_interrupted
     try:
         try:
-            code = _version() if given == ["--version"] else _command(given)
+            code = _version() if given == ["--version"] else _command(given, interrupts)
         except SystemExit:  # the parser's own way out, as after --help
             sys.stdout.flush()
             raise
@@ -30,14 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        if is_process:
-            failures.end_by_interrupts()
+        interrupts.end()
         code = failures.told(error)
     finally:
+        interrupts.end()
         failures.close_streams()
         sys.stdout = before
-        if is_process:
-            failures.end_by_interrupts()
     return code
 
 
@@ -48,15 +52,16 @@ def _version() -> int:
     return DONE
 
 
-def _command(given: list[str]) -> int:
-    with failures.leaving_on_interrupt():
-        import os
-        import warnings
+def _command(given: list[str], interrupts: failures.Interrupts) -> int:
+    import os
+    import warnings
 
-        import tyro
+    import tyro
 
-        from adabest.cli.commands import commands
-        from adabest.cli.exit_codes import MEANINGS
+    from adabest.cli.commands import commands
+    from adabest.cli.exit_codes import MEANINGS
+
+    interrupts.importing = False
     with naming("the working directory"):
         sys.path.append(os.getcwd())  # so that my_module:MyAlgorithm is found where the user is
     for stream in (sys.stdout, sys.stderr):

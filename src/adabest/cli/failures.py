@@ -9,12 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any, TextIO
 
 from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED, OUTPUT_CLOSED
-from adabest.errors import InputError, Interrupted, how_to_go_on, naming
+from adabest.errors import InputError, Interrupted, how_to_go_on, leave_at_once, naming
 
 _INTERRUPTED = "interrupted; a run that was begun can be resumed"
 # Reasons for which a file can't be written or read, and which no other input would mend.
@@ -23,6 +22,7 @@ _MACHINE = {
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ENOMEM", "EMFILE", "ENFILE", "ESTALE", "ENODEV", "ENXIO")
     if hasattr(errno, name)
 }
+_PATIENCE = 1.5  # seconds until Ctrl-C must have ended a command
 _OUTPUT = "standard output"
 _ALLOCATORS = ("can't allocate memory", "not enough memory", "out of memory")  # in torch's words
 
@@ -127,40 +127,36 @@ def close_streams() -> None:
                 os.close(nowhere)
 
 
-@contextlib.contextmanager
-def leaving_on_interrupt() -> Iterator[None]:
-    """While entered, Ctrl-C ends the process with one line.
+class Interrupts:
+    """Hears Ctrl-C outside of runs, which have their own way.
 
-    An exception in the middle of an import could be swallowed, or become another one: nothing has begun, so nothing is
-    lost.
+    An exception in the middle of an import could become another one, so there the process ends at once: nothing has
+    begun. Later the exception gets a moment to arrive, since foreign code may pass over it.
     """
-    handled = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, or someone else's
-    )
-    if handled:
-        signal.signal(signal.SIGINT, _leave)
-    try:
-        yield
-    finally:
-        if handled:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
+    def __init__(self) -> None:
+        self.importing = True
 
-def end_by_interrupts() -> None:
-    """From now on Ctrl-C ends the process without a word: all is said, and Python is only tidying up."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def install(self) -> None:
+        """From now on Ctrl-C is heard here, unless it is ignored or someone else's."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._hear)
 
+    def end(self) -> None:
+        """From now on Ctrl-C ends the process without a word: all is said, and Python is only tidying up."""
+        if signal.getsignal(signal.SIGINT) == self._hear:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-def leave_if_interrupted(unraisable: Any) -> None:
-    """Hears a Ctrl-C that came where an exception can't be raised, as in a destructor: Python would pass over it."""
-    if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        _leave(signal.SIGINT, None)
-    sys.__unraisablehook__(unraisable)
+    def hear_unraisable(self, unraisable: Any) -> None:
+        """Hears a Ctrl-C that came where an exception can't be raised, as in a destructor."""
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            leave_at_once(_INTERRUPTED, INTERRUPTED)
+        sys.__unraisablehook__(unraisable)
 
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    with contextlib.suppress(OSError):
-        os.write(2, f"adabest: {_INTERRUPTED}\n".encode())
-    os._exit(INTERRUPTED)
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.importing:
+            leave_at_once(_INTERRUPTED, INTERRUPTED)
+        timer = threading.Timer(_PATIENCE, leave_at_once, (_INTERRUPTED, INTERRUPTED))
+        timer.daemon = True
+        timer.start()
+        raise KeyboardInterrupt

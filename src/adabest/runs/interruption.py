@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
-from adabest.errors import Interrupted
+from adabest.errors import Interrupted, leave_at_once
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _TERMINATING = [number for number in _SIGNALS if number != signal.SIGINT]
@@ -161,9 +161,7 @@ class _Watch:
                 return
 
     def _leave(self) -> None:
-        words = ""
+        words = "stopped at once"
         with contextlib.suppress(OSError):
-            words = f"; {self._go_on()}"
-        with contextlib.suppress(OSError):
-            os.write(2, f"adabest: stopped at once{words}\n".encode(errors="replace"))
-        os._exit(_INTERRUPTED)
+            words = f"{words}; {self._go_on()}"
+        leave_at_once(words, _INTERRUPTED)
