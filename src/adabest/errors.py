@@ -1,7 +1,13 @@
 """Errors that are meant for people: what was wrong, where, and what would be right."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+_GO_ON = "To go on: "
+_SHOW_CURSOR = b"\r\x1b[?25h"  # which progress bars hide
 
 
 class AdabestError(Exception):
@@ -18,6 +24,41 @@ class Interrupted(AdabestError):
 
 class Diverged(AdabestError):
     """A loss or a model stopped being finite. Carries what went non-finite and where."""
+
+
+@contextlib.contextmanager
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """While entered, an OSError that names no file is given this one: a failed write or flush knows of none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def note_how_to_go_on(error: BaseException, words: str) -> None:
+    """Adds to an error how to go on after it. Who knows better, as a comparison does of its runs, replaces the note."""
+    error.__notes__ = [*(note for note in getattr(error, "__notes__", []) if not note.startswith(_GO_ON))]
+    error.add_note(_GO_ON + words)
+
+
+def how_to_go_on(error: BaseException) -> str:
+    """What ``note_how_to_go_on`` added; nothing if it wasn't called."""
+    found = [note for note in getattr(error, "__notes__", []) if note.startswith(_GO_ON)]
+    return found[-1] if found else ""
+
+
+def leave_at_once(words: str, code: int) -> NoReturn:
+    """Ends the process with one line, whatever its threads are doing.
+
+    Safe at any moment, as a kill is: files are written whole or not at all.
+    """
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)
+        os.write(2, f"adabest: {words}\n".encode(errors="replace"))
+    os._exit(code)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from adabest import experiments, report
 from adabest.api.several import check_lanes
 from adabest.api.shared import ROOT, write_texts
-from adabest.errors import InputError, Interrupted, nearest
+from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.registry import naming
 from adabest.report import Table, paper, save_figure
 from adabest.runs.config import refuse_unknown
@@ -134,6 +134,9 @@ def reproduce(
         made = earlier.merged(making.make(lambda so_far: earlier.merged(so_far).write(place)))
     except Interrupted:
         raise Interrupted("interrupted; the same command continues where it was") from None
+    except OSError as error:
+        note_how_to_go_on(error, "mend that; the same command continues where it was")
+        raise
     finally:
         lock.release()
     return _render(name, folder, made)

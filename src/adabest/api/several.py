@@ -9,7 +9,7 @@ from typing import Any, Literal
 from adabest import experiments, report
 from adabest.algorithms import Algorithm
 from adabest.api.shared import ROOT, asked_for, digest, findable, write_texts
-from adabest.errors import InputError, Interrupted
+from adabest.errors import AdabestError, InputError, Interrupted, note_how_to_go_on
 from adabest.experiments import DEFAULT_ALGORITHMS
 from adabest.report import Table
 from adabest.runs import Config, Run
@@ -212,15 +212,19 @@ def begun(
         experiments.remember(folder, {**what, **settings, **found, **extra})
         yield folder
     except Interrupted:
-        resumable = experiments.recall(folder) is not None
-        how = (
-            resume_command(folder, named_in({**what, **settings}))
-            if resumable
-            else f"the same call of adabest.{asked.kind}"
-        )
-        raise Interrupted(f"interrupted; resume with: {how}") from None
+        raise Interrupted(f"interrupted; resume with: {_way_to_resume(folder, asked.kind)}") from None
+    except AdabestError:
+        raise
+    except Exception as error:
+        note_how_to_go_on(error, f"mend that, then resume with: {_way_to_resume(folder, asked.kind)}")
+        raise
     finally:
         lock.release()
+
+
+def _way_to_resume(folder: Path, kind: Kind) -> str:
+    settings = experiments.recall(folder)
+    return f"the same call of adabest.{kind}" if settings is None else resume_command(folder, named_in(settings))
 
 
 def _report(comparison: experiments.Comparison, target: float | None, *, sweep: bool) -> Comparison:

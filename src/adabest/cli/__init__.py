@@ -1,41 +1,78 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses, calls, prints.
 
-import io
+What is heavy is imported when a command needs it.
+"""
+
 import sys
-import warnings
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from typing import TextIO, cast
 
-import tyro
-
-from adabest.cli.commands import BAD_INPUT, DONE, INTERRUPTED, commands
-from adabest.errors import InputError, Interrupted
+from adabest.cli import failures
+from adabest.cli.exit_codes import DONE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0 done, 2 bad input, 3 diverged, 130 interrupted."""
+    """Runs a command and returns its exit code; ``adabest.cli.exit_codes`` says what each means.
+
+    Args:
+        arguments: The words after ``adabest``. By default those that the process was started with; then it also takes
+            care of Ctrl-C.
+    """
+    interrupts = failures.Interrupts()
+    if arguments is None:
+        interrupts.install()
+        sys.unraisablehook = interrupts.hear_unraisable
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
-        print(f"adabest {version('adabest')}")
-        return DONE
+    failures.open_streams()
+    before, sys.stdout = sys.stdout, cast(TextIO, failures.Output(sys.stdout))
+    try:
+        try:
+            code = _version() if given == ["--version"] else _command(given, interrupts)
+        except SystemExit:  # the parser's own way out, as after --help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()  # here, where it can be said that it fails
+    except SystemExit:
+        raise
+    except BaseException as error:
+        interrupts.end()
+        code = failures.told(error)
+    finally:
+        interrupts.end()
+        failures.close_streams()
+        sys.stdout = before
+    return code
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    print(f"adabest {version('adabest')}")
+    return DONE
+
+
+def _command(given: list[str], interrupts: failures.Interrupts) -> int:
+    import warnings
+
+    import tyro
+
+    from adabest.cli.commands import commands
+    from adabest.cli.exit_codes import MEANINGS
+
+    interrupts.importing = False
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
     warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
-    try:
-        command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-            commands(given),
-            prog="adabest",
-            description="A federated-learning simulator. Each command has its own --help; --version tells the version.",
-            args=given or ["--help"],
-        )
-        return command()
-    except (InputError, Interrupted) as error:
-        print(f"adabest: {error}", file=sys.stderr)
-        return INTERRUPTED if isinstance(error, Interrupted) else BAD_INPUT
-    except KeyboardInterrupt:
-        print("adabest: interrupted; a run that was begun can be resumed", file=sys.stderr)
-        return INTERRUPTED
+    codes = ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
+    command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+        commands(given),
+        prog="adabest",
+        description="A federated-learning simulator. Each command has its own --help; --version tells the version. "
+        f"Exit codes: {codes}.",
+        args=given or ["--help"],
+    )
+    return command()
 
 
 __all__ = ["main"]

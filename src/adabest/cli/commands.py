@@ -9,13 +9,12 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.cli import options, parser
+from adabest.cli.exit_codes import DIVERGED, DONE
 from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.experiments import Results
 from adabest.registry import naming, split_specification
 from adabest.runs.config import named_in
-
-DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
 
 def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
@@ -229,6 +228,14 @@ def _tell_files(paths: Sequence[Path]) -> None:
         _console().print(f"Written: {path}")
 
 
+class _Console(Console):
+    """A console that leaves it to ``main`` what to do when nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        """Passes it on; rich would exit with 1."""
+        raise BrokenPipeError
+
+
 def _console() -> Console:
     """Prints text as it is: no markup, no colours in it, and paths stay in one piece."""
-    return Console(markup=False, highlight=False, soft_wrap=True)
+    return _Console(markup=False, highlight=False, soft_wrap=True)

@@ -30,6 +30,7 @@ from adabest.runs.config import (
     algorithm_options,
     is_object_name,
     is_plain,
+    named_in,
     read_toml,
     refuse_unknown,
 )
@@ -202,7 +203,7 @@ def compare(
     """
     group = folder.resolve().name
     runs = []
-    with StopRequests() as requests:
+    with StopRequests(lambda: way_to_go_on(folder)) as requests:
         for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
             place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
@@ -273,6 +274,14 @@ def refuse_unproven(folder: Path) -> None:
             f"{folder / COMPARISON} has no sum to prove it by, as those of version 0.4.0; "
             f"`{resume_command(folder)} --unverified` goes on all the same"
         )
+
+
+def way_to_go_on(folder: Path) -> str:
+    """What to say of a comparison, a sweep or a tuning that was stopped or failed."""
+    settings = recall(folder)
+    if settings is None:  # of Python objects, which aren't written down
+        return "the same call goes on"
+    return f"resume with: {resume_command(folder, named_in(settings))}"
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:

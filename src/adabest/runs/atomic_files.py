@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from adabest.errors import InputError
+from adabest.errors import InputError, naming_file
 
 PARTIAL = ".partial"
 _ATTEMPTS = 20
@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], T]) -> T:
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
     try:
-        with partial.open("xb") as file:
+        with naming_file(path), partial.open("xb") as file:
             result = write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -72,8 +72,10 @@ def append_bytes(path: Path, content: bytes) -> None:
         InputError: If the file is a symbolic link.
     """
     refuse_link(path)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_FOLLOW, 0o666), "ab") as file:
-        file.write(content)
+    with naming_file(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_FOLLOW, 0o666)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(content)
 
 
 def force_to_disk(path: Path) -> None:

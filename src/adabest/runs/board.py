@@ -1,6 +1,5 @@
 """How several runs show their progress at the same time: a bar each while they are few, a line about all of them."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -13,7 +12,15 @@ from rich.text import Text
 from adabest.engine import Metrics
 from adabest.errors import Diverged
 from adabest.runs.build import memory_used
-from adabest.runs.progress import SECONDS_BETWEEN_LINES, Accuracy, BarReporter, Reporter, make_bars, reporter
+from adabest.runs.progress import (
+    SECONDS_BETWEEN_LINES,
+    Accuracy,
+    BarReporter,
+    Reporter,
+    make_bars,
+    reporter,
+    standard_error,
+)
 
 _FEW = 8
 Clock = Callable[[], float]
@@ -172,5 +179,6 @@ def make_board(rounds: Sequence[int], lanes: int, *, show: bool) -> Board:
     """
     if not show or lanes == 1:
         return Board(show=show)
-    console = Console(stderr=True)
-    return LiveBoard(rounds, console) if console.is_terminal else LineBoard(rounds, sys.stderr)
+    stream = standard_error()
+    console = Console(file=stream)
+    return LiveBoard(rounds, console) if console.is_terminal else LineBoard(rounds, stream)

@@ -16,7 +16,7 @@ from adabest.runs.board import make_board
 from adabest.runs.build import build_federation, make_engine
 from adabest.runs.config import Components, Config, read_toml, resolve_again
 from adabest.runs.folder import ENDED, RunFolder
-from adabest.runs.interruption import StopRequests
+from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.lane import Company, Planned, drop_checkpoints, lane, refuse_run
 from adabest.runs.manifest import check_settings, find_standing, read_manifest, read_proven
 from adabest.runs.pace import CheckpointTime
@@ -82,7 +82,7 @@ def resume(
         )
         raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){below}")
     _find_modules(folder)
-    with StopRequests() as requests:
+    with StopRequests(lambda: _how_to_go_on([folder])) as requests:
         folder.acquire()  # the lane does so, too: until then nobody else may change the configuration
         try:
             manifest = read_manifest(folder, may_be_lost=unverified)
@@ -115,13 +115,22 @@ def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bo
         InputError: If something can't be used, or someone else works on one of the folders.
         Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
     """
-    with StopRequests() as requests:
+    with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
         asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
         for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
             if number > 0:
                 requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
             group = [run for its_own, run in asked if its_own == surroundings]
             _run_group(group, surroundings, requests, at_a_time or len(group), show=show)
+
+
+def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
+    """What to say if the process ends at once."""
+    begun = [folder for folder in folders if folder.holds_run()]
+    if not begun:
+        return "nothing was begun"
+    many = f" (the first of {len(begun)} runs)" if len(begun) > 1 else ""
+    return f"resume with: {resume_command(begun[0].path)}{many}"
 
 
 def _run_group(

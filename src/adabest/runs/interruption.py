@@ -1,21 +1,35 @@
 """Stopping in an orderly way: a signal raises a flag, and the engine looks at the flag between local steps.
 
-Nothing is interrupted in the middle of an assignment, so the state in memory is always that of a finished round.
+Nothing is interrupted in the middle of an assignment, so the state in memory is always that of a finished round. Where
+nobody looks at the flag for too long, a request to terminate ends the process at once, which is safe at any moment:
+files are written whole or not at all.
 """
 
+import contextlib
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
-from adabest.errors import Interrupted
+from adabest.errors import Interrupted, leave_at_once
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+_TERMINATING = [number for number in _SIGNALS if number != signal.SIGINT]
+_PATIENCE = 1.5  # seconds until a request to terminate must have been heard
+_PATIENCE_WHILE_SAVING = 30.0  # seconds that files which are being saved are waited for
+_LOOK_EVERY = 0.05
+_INTERRUPTED = 130  # what the command line exits with
+
+_being_saved: set[object] = set()
+
+GoOn = Callable[[], str]
 
 
 def resume_command(folder: Path, allow: Sequence[str] = ()) -> str:
@@ -29,21 +43,40 @@ def resume_command(folder: Path, allow: Sequence[str] = ()) -> str:
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """While entered, files are saved that it would be a pity to lose; a request to terminate waits for them."""
+    save = object()
+    _being_saved.add(save)
+    try:
+        yield
+    finally:
+        _being_saved.discard(save)
+
+
 class StopRequests:
     """While entered, Ctrl-C and a request to terminate end the round, not the process. A second Ctrl-C ends both.
 
-    They nest: a request that an inner one got and no round was left to hear is passed on to the outer one.
+    They nest: a request that an inner one got and no round was left to hear is passed on to the outer one, and by the
+    outermost one to whoever handled it before, who by default ends the process.
     """
 
     _entered: ClassVar[list["StopRequests"]] = []
+    _watch: ClassVar["_Watch | None"] = None
 
-    def __init__(self) -> None:
+    def __init__(self, go_on: GoOn | None = None) -> None:
+        """``go_on`` says how to go on if the process is ended at once; of nested ones, the outermost that can."""
+        self._go_on = go_on
         self._asked = False
+        self._heard = False
+        self._unheard: list[int] = []
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequests":
         # Only the main thread may install handlers; elsewhere whoever owns the main thread decides.
         if threading.current_thread() is threading.main_thread():
+            if not self._entered and all(signal.getsignal(number) == signal.SIG_DFL for number in _TERMINATING):
+                StopRequests._watch = _Watch(self._how_to_go_on)
             self._previous = {number: signal.signal(number, self._ask) for number in _SIGNALS}
             self._entered.append(self)
         return self
@@ -53,17 +86,87 @@ class StopRequests:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        if self in self._entered:
-            self._entered.remove(self)
-            if self._asked and self._entered:
-                self._entered[-1]._asked = True
+        if self not in self._entered:
+            return
+        self._entered.remove(self)
+        if self._entered:
+            outer = self._entered[-1]
+            outer._asked |= self._asked
+            outer._heard |= self._heard
+            outer._unheard += self._unheard
+            return
+        if self._watch is not None:
+            self._watch.close()
+            StopRequests._watch = None
+        if self._unheard and not self._heard and kind is None:
+            signal.raise_signal(self._unheard[0])
 
     def heartbeat(self) -> None:
         """Raises ``Interrupted`` if someone asked to stop."""
         if self._asked:
+            self._heard = True
+            if self._watch is not None:
+                self._watch.heard()
             raise Interrupted("stopped on request")
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self._asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._asked = True
+        if number in _TERMINATING:
+            self._unheard.append(number)
+
+    def _how_to_go_on(self) -> str:
+        known = [requests._go_on for requests in self._entered if requests._go_on is not None]
+        return known[0]() if known else "nothing was begun"
+
+
+class _Watch:
+    """A thread that ends the process if a request to terminate isn't heard in time.
+
+    The part of Python's signal handling that is written in C wakes it, so it hears of requests even while the main
+    thread is in a long call and can't run the handler.
+    """
+
+    def __init__(self, go_on: GoOn) -> None:
+        self._go_on = go_on
+        self._heard = threading.Event()
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._wait_for_requests, name="adabest-stop-requests", daemon=True)
+        self._thread.start()
+
+    def heard(self) -> None:
+        """An orderly stop has begun, and gets the time it needs."""
+        self._heard.set()
+
+    def close(self) -> None:
+        """Ends the thread; from now on signals are no matter of it."""
+        signal.set_wakeup_fd(self._before)
+        self._heard.set()
+        self._sender.close()  # which the other end hears
+        self._thread.join()
+        self._receiver.close()
+
+    def _wait_for_requests(self) -> None:
+        while signals := self._receiver.recv(64):
+            if self._before != -1:
+                with contextlib.suppress(OSError):
+                    os.write(self._before, signals)  # who had asked to be woken, as an event loop does
+            if any(number in signals for number in _TERMINATING):
+                self._wait_for_a_hearing()
+
+    def _wait_for_a_hearing(self) -> None:
+        asked = time.monotonic()
+        while not self._heard.wait(_LOOK_EVERY):
+            waited = time.monotonic() - asked
+            if waited > _PATIENCE_WHILE_SAVING or (waited > _PATIENCE and not _being_saved):
+                self._leave()
+                return
+
+    def _leave(self) -> None:
+        words = "stopped at once"
+        with contextlib.suppress(OSError):
+            words = f"{words}; {self._go_on()}"
+        leave_at_once(words, _INTERRUPTED)

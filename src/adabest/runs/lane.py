@@ -14,7 +14,7 @@ from safetensors.torch import save
 from adabest.engine import Metrics
 from adabest.engine.lanes import Lane
 from adabest.engine.task import Heartbeat
-from adabest.errors import Diverged, InputError, Interrupted
+from adabest.errors import AdabestError, Diverged, InputError, Interrupted, note_how_to_go_on
 from adabest.runs import folder as files
 from adabest.runs.atomic_files import write_bytes, write_text
 from adabest.runs.beginning import adopt, begin, restore
@@ -22,7 +22,7 @@ from adabest.runs.board import Board
 from adabest.runs.build import Federation, build_federation
 from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
 from adabest.runs.folder import ENDED, RunFolder
-from adabest.runs.interruption import resume_command
+from adabest.runs.interruption import resume_command, saving
 from adabest.runs.manifest import Ledger, check_settings, find_standing, prove_ended, read_manifest, sha256
 from adabest.runs.pace import CheckpointPace, CheckpointTime, Stopwatch
 from adabest.runs.progress import Blinded, Reporter
@@ -82,7 +82,13 @@ def lane(run: Planned, company: Company) -> Lane[None]:
         InputError: If something can't be used, before the first round.
         Interrupted: If someone asked to stop; the folder holds all that is needed to resume.
     """
-    return _resumed(run, company) if run.resumed else _begun(run, company)
+    try:
+        yield from _resumed(run, company) if run.resumed else _begun(run, company)
+    except AdabestError:
+        raise
+    except Exception as error:
+        note_how_to_go_on(error, _after_a_failure(run))
+        raise
 
 
 def _begun(run: Planned, company: Company) -> Lane[None]:
@@ -236,14 +242,28 @@ def _broken_off(
 
 def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
     """Notes that a run was interrupted, and says how to go on."""
-    command = resume_command(folder.path, config.own_names())
-    if config.has_objects():
-        command = f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
-    how = f"interrupted after round {done}; resume with: {command}"
+    how = f"interrupted after round {done}; resume with: {_way_to_resume(folder, config)}"
     folder.log(how)
     return how
 
 
+def _way_to_resume(folder: RunFolder, config: Config) -> str:
+    if config.has_objects():
+        return f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
+    return resume_command(folder.path, config.own_names())
+
+
+def _after_a_failure(run: Planned) -> str:
+    """How to go on with a run once what broke it off is mended."""
+    folder = run.folder
+    if folder.holds_run():
+        return f"mend that, then resume with: {_way_to_resume(folder, run.config)}"
+    if not folder.path.is_dir():
+        return f"put the folder {folder.path} back, then resume with: {_way_to_resume(folder, run.config)}"
+    return "mend that, then begin the run again"
+
+
+@saving()
 def _finish(folder: RunFolder, federation: Federation) -> dict[str, str]:
     """Writes the models that a run leaves behind; returns their sums, by file name."""
     simulation, model = federation.simulation, federation.task.model

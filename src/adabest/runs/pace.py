@@ -6,6 +6,7 @@ from typing import Any
 from adabest.runs.build import Federation
 from adabest.runs.checkpoint import save_checkpoint
 from adabest.runs.folder import RunFolder
+from adabest.runs.interruption import saving
 from adabest.runs.manifest import Ledger
 
 _SHARE_OF_TIME = 0.05
@@ -57,8 +58,9 @@ class CheckpointPace:
     def save(self, folder: RunFolder, federation: Federation, ledger: Ledger) -> float:
         """Writes a checkpoint and the manifest of its round; returns the seconds that took."""
         begun = time.monotonic()
-        save_checkpoint(folder, federation.simulation.view(), ledger.claims())
-        ledger.save("running", federation.simulation.state.round)
+        with saving():
+            save_checkpoint(folder, federation.simulation.view(), ledger.claims())
+            ledger.save("running", federation.simulation.state.round)
         self._saved_at = time.monotonic()
         self.saved_round = federation.simulation.state.round
         cost = self._saved_at - begun

@@ -1,10 +1,11 @@
 """How long work shows itself: a live line on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,6 +13,32 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adabest.engine import Metrics
 
 SECONDS_BETWEEN_LINES = 5.0
+
+
+class Heedless:
+    """A stream that may be broken: who closed it doesn't want to see progress, and the work goes on without."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes, if it can."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends what was written on its way, if it can."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def standard_error() -> TextIO:
+    """Where progress goes."""
+    return cast(TextIO, Heedless(sys.stderr))
 
 
 class Reporter:
@@ -143,7 +170,8 @@ def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
     """The reporter that suits where standard error goes."""
     if not show:
         return Reporter()
-    console = Console(stderr=True)
+    stream = standard_error()
+    console = Console(file=stream)
     if console.is_terminal:
         return LiveReporter(label, first, rounds, console)
-    return LineReporter(label, first, rounds, sys.stderr)
+    return LineReporter(label, first, rounds, stream)
