@@ -111,7 +111,7 @@ class TestNumbers:
 
     def test_blocks_are_joined(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_BLOCK", 3000)
-        monkeypatch.setattr(module, "_WORTHWHILE", 2900)  # so that some blocks are read in each way
+        monkeypatch.setattr(module, "_WORTHWHILE", 0)
         rows = [*typical(200), {"round": 201, "accuracy": 1, "new": 0.5}, {"round": 202, "diverged": "lost"}]
         file = metrics_file(rows)
         for name in ("round", "accuracy", "norm", "h", "bytes", "new", "none"):
@@ -181,10 +181,9 @@ class TestCost:
     def test_curves_of_a_long_run_parse_no_line_by_itself(self, lines_parsed: list[str]) -> None:
         rows = typical(20_000)
         assert metrics_file(rows).points("accuracy").values.tolist() == [row["accuracy"] for row in rows]
-        assert len(lines_parsed) < 2_000, "those of the last block, which may be short"
+        assert len(lines_parsed) < 100, "the names of the first line of each block"
 
-    def test_curves_of_a_long_run_take_less_memory_than_its_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "_BLOCK", 1 << 18)
+    def test_curves_of_a_long_run_take_less_memory_than_its_rows(self) -> None:
         file = metrics_file(typical(20_000))
         metrics_file(typical(2_000)).points("accuracy")  # so that what it imports isn't counted
         assert 2 * peak_of(lambda: file.points("accuracy")) < peak_of(file.rows)

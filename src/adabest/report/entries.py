@@ -75,16 +75,15 @@ def mean_curve(runs: Sequence[Measured], name: str) -> Curve:
     rounds, values = rounds[order], values[order]
     starts = np.flatnonzero(np.append(True, rounds[1:] != rounds[:-1]))
     counts = np.diff(starts, append=len(rounds))
+    if len(starts) == len(rounds):  # a single run, in most cases
+        return Curve(rounds, values, np.zeros(len(rounds)))
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large is no number, and drawn as such
         mean = _means(values, starts, counts)
         return Curve(rounds[starts], mean, _deviations(values, mean, starts, counts))
 
 
 def _means(values: NDArray[np.float64], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What ``fmean`` gives of each group of neighbours: of sums of equal numbers in another order the same bits.
-
-    So whole page texts stay the same, in which a last bit may decide how a number is rounded.
-    """
+    """What ``fmean`` gives of each group of neighbours, to the last bit, which may decide how a page rounds it."""
     total, lost = np.zeros(len(starts)), np.zeros(len(starts))
     for place in range(counts.max()):
         there = counts > place
@@ -100,8 +99,6 @@ def _deviations(
     values: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """What ``stdev`` gives of each group of neighbours, up to rounding."""
-    if counts.max() == 1:
-        return np.zeros(len(starts))
     deviations = values - np.repeat(mean, counts)
     largest = np.maximum.reduceat(np.abs(deviations), starts)
     scaled = deviations / np.repeat(np.where(largest > 0, largest, 1.0), counts)  # squares of 10²⁰⁰ are too large

@@ -22,10 +22,10 @@ from adabest.errors import InputError
 Rounds = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-_BLOCK = 1 << 20  # bytes that are parsed at a time
+_BLOCK = 1 << 18  # bytes that are parsed at a time
 _STEP = 1 << 16  # bytes by which the end of a file is read
 _LONGEST = 1 << 20  # bytes of a line; a row has less than a thousand
-_WORTHWHILE = 1 << 17  # bytes from which the quick way pays for loading SciPy
+_WORTHWHILE = 1 << 17  # bytes of a file from which the quick way pays for loading SciPy
 _EXACT = 2**53  # up to here, whole numbers are the same as float64
 _LARGEST = 2**63
 _TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
@@ -162,8 +162,10 @@ class MetricsFile:
     def _columns(self) -> dict[str, _Column]:
         columns: dict[str, _Column] = {}
         before = 0
+        long = False
         for first, block in self._blocks():
-            pieces = _read_quickly(block, before) if len(block) >= _WORTHWHILE else None
+            long = long or len(block) >= _WORTHWHILE
+            pieces = _read_quickly(block, before) if long else None
             if pieces is None:
                 rows = self._parsed(first, block, before)
                 pieces = _by_name(row for row in rows if _DIVERGED not in row)
