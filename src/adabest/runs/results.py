@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
+from adabest.runs.records import check_environment, check_identity, check_metrics, check_status
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Run:
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
         rows = [row for row in self.metrics if "diverged" not in row]
-        return rows[-1] if rows else {}
+        return check_metrics(f"{self.folder / files.METRICS}: the last row", rows[-1]) if rows else {}
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """A metric over rounds, where it was measured: rounds and values."""
@@ -81,8 +83,8 @@ class Run:
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
-            example = torch.zeros(2, *self.identity["input_shape"])
-            module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
+            example = torch.zeros(2, *self._of_identity("input_shape"))
+            module = build_model(str(self.config.model), example, self._of_identity("classes"), self.config.seed)
         try:
             module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:
@@ -122,7 +124,7 @@ class Run:
         mean, std = self._normalisation()
         metadata = self._metadata(which)
         if form == "onnx":
-            shape = tuple(self.identity["input_shape"])
+            shape = tuple(self._of_identity("input_shape"))
             content = export.as_onnx(self.load_model(which, module), shape, mean, std, metadata)
         else:
             content = export.as_safetensors(tensors, mean, std, metadata)
@@ -139,11 +141,23 @@ class Run:
             if self.status in files.ENDED:
                 why = "it wasn't asked for (average_from), or the run ended too early for it"
             raise InputError(f"{self.folder} has no {which} model: {why}")
-        return load_file(path)
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path} is damaged: {error}") from error
+
+    def _of_identity(self, name: str) -> Any:
+        """Something that the run's identity says."""
+        if name not in self.identity:
+            raise InputError(f"{self.folder / files.IDENTITY} is missing, so the {name.replace('_', ' ')} is unknown")
+        return self.identity[name]
 
     def _normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from inputs, and what they are divided by."""
-        mean, std = (torch.tensor(self.identity[key], dtype=self.config.dtype) for key in ("mean", "std"))
+        try:
+            mean, std = (torch.tensor(self._of_identity(key), dtype=self.config.dtype) for key in ("mean", "std"))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self.folder / files.IDENTITY}: mean and std should be numbers: {error}") from error
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
@@ -155,8 +169,8 @@ class Run:
             "which": which,
             "round": round_number,
             "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
-            "classes": self.identity["classes"],
-            "input_shape": self.identity["input_shape"],
+            "classes": self._of_identity("classes"),
+            "input_shape": self._of_identity("input_shape"),
         }
         return {name: str(value) for name, value in {**self.config.essence(), **facts}.items() if value is not None}
 
@@ -174,7 +188,8 @@ def load(path: str | Path) -> Run:
         raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){hint}")
     settings = read_toml(folder / files.CONFIG)
     own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
-    status = folder.status()
+    status = check_status(str(folder / files.STATUS), folder.status())
+    identity = folder.read_json(files.IDENTITY)
     if status["status"] == "running" and not folder.is_being_written():
         status["status"] = "killed"
     return Run(
@@ -184,8 +199,8 @@ def load(path: str | Path) -> Run:
         round=status["round"],
         reason=status.get("reason"),
         metrics=folder.rows(files.METRICS),
-        identity=folder.read_json(files.IDENTITY) or {},
-        environment=folder.read_json(files.ENVIRONMENT) or {},
+        identity={} if identity is None else check_identity(str(folder / files.IDENTITY), identity),
+        environment=check_environment(str(folder / files.ENVIRONMENT), folder.read_json(files.ENVIRONMENT) or {}),
     )
 
 
