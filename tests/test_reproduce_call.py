@@ -122,5 +122,5 @@ def test_costs_are_among_the_experiments() -> None:
 
 def test_a_file_of_choices_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"choices": 3}')
-    with pytest.raises(InputError, match="this is no tuning"):
+    with pytest.raises(InputError, match="choices should be a list, not 3"):
         call(tmp_path, choices=tmp_path / "c.json")

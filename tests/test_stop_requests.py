@@ -25,8 +25,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows can't s
 
 PATIENCE = 120
 HEARD_WITHIN = 2.0  # seconds, the promise
-# As the installed command does it, with a word before the first import.
-PROGRAM = "print('up', flush=True); import sys; from adabest.cli import main; sys.exit(main())"
+# As the installed command does it, with a word before the first import. Shells have what runs in the background ignore
+# Ctrl-C, tests among them.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("up", flush=True)
+from adabest.cli import main
+sys.exit(main())
+"""
 LONG = tiny(rounds=100_000, evaluate_every=1, checkpoint_every=5, threads=1)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +145,13 @@ def _list(arguments: Any) -> int:
     found = runs.find_runs(arguments.folder)
     if not found:
         raise InputError(f"there are no runs below {arguments.folder}")
-    loaded = []
+    table = report.runs_table([])
     for path in found:
         try:
-            loaded.append(runs.load(path))
-        except InputError as error:
-            print(f"adabest: {error}", file=sys.stderr)
-    _console().print(report.runs_table(loaded).rich())
+            table = replace(table, rows=(*table.rows, *report.runs_table([runs.load(path)]).rows))
+        except (InputError, OSError) as error:  # of one run, which is no matter of the others
+            print(f"adabest: {path} is left out: {error}", file=sys.stderr)
+    _console().print(table.rich())
     return DONE
 
 

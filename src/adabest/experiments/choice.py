@@ -3,9 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, TypedDict
 
 from adabest.runs import Run
+
+
+class PointRow(TypedDict):
+    """A point as it is kept in a file."""
+
+    point: dict[str, Any]
+    validation_accuracy: list[float | None]
+    status: list[str]
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Point:
         """The mean validation accuracy over seeds; 0 for a point that doesn't count."""
         return fmean(value for value in self.validation if value is not None) if self.counts else 0.0
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> PointRow:
         """As it is kept in a file."""
         return {"point": self.values, "validation_accuracy": self.validation, "status": self.status}
 

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +13,17 @@ from adabest.errors import InputError
 from adabest.experiments.results import read_json
 from adabest.experiments.sizes import Sizes
 from adabest.runs.atomic_files import write_text
+from adabest.runs.records import conform
 
 EXPERIMENT = "costs"
 _KEYS = {"experiment", "measured", "sizes", "settings", "repeats", "provenance"}
+_PARTS = {
+    "sent": ("down", "up"),
+    "kept": ("client", "server", "scored_client", "scored_server"),
+    "computed": ("client", "server"),
+    "expected": ("clients", "arithmetic", "server"),
+    "seconds": ("clients", "arithmetic", "server"),
+}
 _CONFIDENCE = 0.95
 _DIGITS = 6  # significant ones, of seconds
 
@@ -100,15 +108,6 @@ class MeasuredAlgorithm:
         """Whether all bytes are what was counted, to the last one."""
         return all(cost.measured == cost.counted_value for cost in [*self.sent.values(), *self.kept.values()])
 
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> "MeasuredAlgorithm":
-        """What ``asdict`` was made of."""
-        costs = {
-            name: {key: Cost(**cost) for key, cost in entry[name].items()} for name in ("sent", "kept", "computed")
-        }
-        seconds = {name: Times(**times) for name, times in entry["seconds"].items()}
-        return cls(**{**entry, **costs, "seconds": seconds})
-
 
 @dataclass(frozen=True)
 class MeasuredCosts:
@@ -155,15 +154,45 @@ class MeasuredCosts:
         content = read_json(path)
         if not isinstance(content, dict) or set(content) != _KEYS or content["experiment"] != EXPERIMENT:
             raise InputError(f"{path} holds no measured costs, as `adabest reproduce costs` writes them")
-        try:
-            found = [MeasuredAlgorithm.of(entry) for entry in content["measured"]]
-            sizes = Sizes(**content["sizes"])
-        except (TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{path} is damaged: {error!r}") from error
+        found: list[MeasuredAlgorithm] = conform(f"{path}: measured", content["measured"], list[MeasuredAlgorithm])
+        sizes: Sizes = conform(f"{path}: sizes", content["sizes"], Sizes)
+        settings: dict[str, Any] = conform(f"{path}: settings", content["settings"], dict[str, Any])
+        repeats: int = conform(f"{path}: repeats", content["repeats"], int)
+        source: dict[str, Any] = conform(f"{path}: provenance", content["provenance"], dict[str, Any])
         by_label = {of.algorithm: of for of in found}
         if "fedavg" not in by_label:
             raise InputError(f"{path} lacks fedavg, with which all others are compared")
-        return cls(sizes, content["settings"], content["repeats"], by_label, content["provenance"])
+        measured = cls(sizes, settings, repeats, by_label, source)
+        for number, of in enumerate(found):
+            _check_parts(f"{path}: measured[{number}]", of)
+        for number, of in enumerate(found):
+            _check_times(f"{path}: measured[{number}]", of, measured.baseline)
+        if not all(cost.measured for cost in measured.baseline.sent.values()):
+            raise InputError(f"{path}: fedavg should have sent something, with which the others' bytes are compared")
+        return measured
+
+
+def _check_parts(where: str, of: MeasuredAlgorithm) -> None:
+    """Checks that there is all that tables show."""
+    for part, names in _PARTS.items():
+        missing = [name for name in names if name not in getattr(of, part)]
+        if missing:
+            raise InputError(f"{where}.{part} lacks {', '.join(missing)}")
+    for name, ratios in of.expected.items():
+        if set(ratios) != {"paper", "counted"}:
+            raise InputError(f"{where}.expected.{name} should have paper and counted")
+
+
+def _check_times(where: str, of: MeasuredAlgorithm, baseline: MeasuredAlgorithm) -> None:
+    """Checks that times can be compared, round by round."""
+    clients = baseline.seconds["clients"]
+    lengths = (len(clients.wall), len(clients.wall) if clients.cpu else 0)
+    for name, times in of.seconds.items():
+        if not times.wall or (len(times.wall), len(times.cpu)) != lengths:
+            raise InputError(f"{where}.seconds.{name} should have a figure for each round, as those of fedavg have")
+        divides = of is baseline or name == "clients"
+        if divides and not all(seconds > 0 for seconds in [*times.wall, *times.cpu]):
+            raise InputError(f"{where}.seconds.{name} should all be above 0")
 
 
 def middle(values: Sequence[float]) -> Middle:

@@ -1,18 +1,25 @@
 """What is kept of many runs once their folders are gone: a small file of numbers, each with where it comes from."""
 
+import itertools
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
+from adabest.experiments.choice import PointRow
+from adabest.registry import check_options, options_of
 from adabest.runs import Points, Run
 from adabest.runs.atomic_files import write_text
+from adabest.runs.config import CONFIG_OPTIONS
+from adabest.runs.records import Status, check_metrics, check_partition, conform
 
 # What is drawn; the last row is kept whole.
 _COLUMNS = (
@@ -34,9 +41,7 @@ _PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
 _PROGRAM = ("adabest", "adabest.exe", "__main__.py")
 _PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
 _DIGITS = 6  # significant ones, of what is only drawn
-
-
-T = TypeVar("T")
+_CELL = re.compile(r"[\w .,=+%-]+(/[\w .,=+%-]+)*")  # parts of files' names
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Tuning:
     cells: str
     algorithm: str
     chosen: dict[str, Any]
-    grid: list[dict[str, Any]]
+    grid: list[PointRow]
     rounds: int
     seeds: list[int]
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -157,12 +162,13 @@ class Results:
         Raises:
             InputError: If there is none, or it is something else.
         """
-        content = _read(path, {item.name for item in fields(cls)})
-        return cls(
-            content["experiment"],
-            _each(Result, content["runs"], path),
-            _each(Tuning, content["tuning"], path),
-        )
+        content = read_json(path)
+        _check_keys(path, content, {item.name for item in fields(cls)})
+        found: Results = conform(str(path), content, cls)
+        for number, run in enumerate(found.runs):
+            _check_result(f"{path}: runs[{number}]", run)
+        _check_tuning(f"{path}: tuning", found.tuning)
+        return found
 
     def write(self, path: Path) -> None:
         """Writes all to a file, one line a run, so that changes can be read."""
@@ -204,7 +210,11 @@ def read_choices(path: Path) -> list[Tuning]:
     Raises:
         InputError: If there is no such file, or it is something else.
     """
-    return _each(Tuning, _read(path, {"choices"})["choices"], path)
+    content = read_json(path)
+    _check_keys(path, content, {"choices"})
+    found: list[Tuning] = conform(f"{path}: choices", content["choices"], list[Tuning])
+    _check_tuning(f"{path}: choices", found)
+    return found
 
 
 def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
@@ -274,23 +284,73 @@ def read_json(path: Path) -> Any:
         InputError: If there is no such file, or it is something else.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} isn't JSON: {error}") from error
 
 
-def _read(path: Path, expected: set[str]) -> dict[str, Any]:
-    content = read_json(path)
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _check_keys(path: Path, content: Any, expected: set[str]) -> None:
     if not isinstance(content, dict) or set(content) != expected:
         raise InputError(f"{path} should have {', '.join(sorted(expected))}, as files of results or choices have")
-    return content
 
 
-def _each(kind: type[T], entries: Any, path: Path) -> list[T]:
-    """What a list in a file holds."""
-    try:
-        return [kind(**entry) for entry in entries]
-    except TypeError as error:
-        raise InputError(f"{path}: this is no {kind.__name__.lower()}: {error}") from error
+def _check_result(where: str, result: Result) -> None:
+    """Checks what the types of a result don't say, and tables and figures take for granted."""
+    if not _CELL.fullmatch(result.cell) or {".", ".."} & set(result.cell.split("/")):
+        raise InputError(f"{where}.cell should be names with slashes between them, not {result.cell!r}")
+    _check_entry(f"{where}.entry", result.entry)
+    conform(f"{where}.status", result.status, Status)
+    if result.seed < 0 or result.round < 0:
+        raise InputError(f"{where}: seed and round should not be below 0")
+    _check_settings(f"{where}.settings", result.settings)
+    if result.last:
+        check_metrics(f"{where}.last", result.last)
+    _check_columns(f"{where}.columns", result.columns)
+    if result.partition:
+        check_partition(f"{where}.partition", result.partition)
+
+
+def _check_entry(where: str, entry: str) -> None:
+    _, *options = entry.split(",")
+    if not all(re.fullmatch(r"[^=]+=.*", option) for option in options):
+        raise InputError(f"{where} should be an algorithm with options, as in adabest,beta=0.9, not {entry!r}")
+
+
+def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
+    missing = [name for name in ("dataset", "algorithm") if name not in settings]
+    if missing:
+        raise InputError(f"{where} lacks {', '.join(missing)}")
+    known = dict(CONFIG_OPTIONS)
+    if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
+        known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
+    typed = {name: value for name, value in settings.items() if name in known}
+    check_options(where, typed, known, text=False)
+
+
+def _check_columns(where: str, columns: Mapping[str, Sequence[float | None]]) -> None:
+    if not columns:
+        return
+    if len({len(values) for values in columns.values()}) > 1:
+        raise InputError(f"{where} should have equally many values each")
+    rounds = conform(f"{where}.round", columns.get("round"), list[int])
+    if any(later <= earlier for earlier, later in itertools.pairwise([0, *rounds])):
+        raise InputError(f"{where}.round should be rounds in their order, each above 0")
+
+
+def _check_tuning(where: str, tuning: Sequence[Tuning]) -> None:
+    for number, choice in enumerate(tuning):
+        if choice.rounds < 0 or any(seed < 0 for seed in choice.seeds):
+            raise InputError(f"{where}[{number}]: rounds and seeds should not be below 0")
+        for place, tried in enumerate(choice.grid):
+            here = f"{where}[{number}].grid[{place}]"
+            conform(f"{here}.status", tried["status"], list[Status])
+            if not tried["status"] or len(tried["status"]) != len(tried["validation_accuracy"]):
+                raise InputError(f"{here} should have a status and a validation_accuracy for each seed")
+            if not all(value is None or 0 <= value <= 1 for value in tried["validation_accuracy"]):
+                raise InputError(f"{here}.validation_accuracy should be between 0 and 1")

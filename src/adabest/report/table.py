@@ -103,7 +103,8 @@ def rounds_to(run: Measured, target: float) -> int | None:
 def _cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:
     # One seed that is lost would spoil the means of all.
     counted = [run for run in runs if run.status != "diverged"] or runs
-    sent = [(run.final["bytes_down"] + run.final["bytes_up"]) / 1e6 for run in counted if run.final]
+    ways = [[run.final.get(way) for way in ("bytes_down", "bytes_up")] for run in counted]
+    sent = [(down + up) / 1e6 for down, up in ways if down is not None and up is not None]
     return (
         _accuracy(runs[0]) if len(runs) == 1 else _accuracies(runs),
         *([mean_and_spread(_percentages(counted, "averaged_accuracy"))] if averaged else []),

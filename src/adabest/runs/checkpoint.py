@@ -19,7 +19,7 @@ from adabest.engine import Snapshot, View
 from adabest.errors import InputError
 from adabest.runs.atomic_files import read_bytes, write_atomically, write_text
 from adabest.runs.folder import CHECKPOINTS, RunFolder, parse_object
-from adabest.runs.manifest import Manifest, Prefix, check_metrics, sum_of_file, sum_of_object
+from adabest.runs.manifest import Manifest, Prefix, prove_metrics, sum_of_file, sum_of_object
 from adabest.runs.tensors import write_tensors
 
 _KEPT = 2
@@ -89,7 +89,7 @@ def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint 
         if manifest is not None:
             refuse_foreign(path, content, manifest)
             prefix = Prefix(**content["metrics"])
-            check_metrics(folder, prefix, exactly=False, claimed_by=f"{CHECKPOINTS}/{path.name}")
+            prove_metrics(folder, prefix, exactly=False, claimed_by=f"{CHECKPOINTS}/{path.name}")
         return Checkpoint(Snapshot(tensors, content["numbers"]), prefix)
     return None
 

@@ -18,7 +18,7 @@ from adabest.runs.config import Components, Config, read_toml, resolve_again
 from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.lane import Company, Planned, drop_checkpoints, lane, refuse_run
-from adabest.runs.manifest import check_settings, find_standing, read_manifest, read_proven
+from adabest.runs.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.pace import CheckpointTime
 from adabest.runs.surroundings import Surroundings
 
@@ -90,7 +90,7 @@ def resume(
                 drop_checkpoints(folder)
                 return
             settings = read_toml(folder / files.CONFIG)
-            check_settings(folder, manifest, settings)
+            prove_settings(folder, manifest, settings)
             config, components = resolve_again(settings, objects or {}, data_dir)
             run = Planned(
                 folder, config, components, resumed=True, unverified=unverified, data_dir=data_dir, label=label

@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from adabest.errors import InputError
 from adabest.runs.atomic_files import PARTIAL, append_bytes, read_bytes, refuse_link, write_text
+from adabest.runs.records import check_status
 
 CONFIG = "config.toml"
 MANIFEST = "manifest.json"
@@ -71,7 +72,6 @@ _OURS = {
     *HIDDEN,
     *MODELS.values(),
 }
-_STATUSES = ("running", "interrupted", *ENDED)
 
 
 class RunFolder:
@@ -99,11 +99,7 @@ class RunFolder:
         status = self.read_json(STATUS)
         if status is None:
             return {"status": "running", "round": 0}
-        known = status.get("status") in _STATUSES and type(status.get("round")) is int and status["round"] >= 0
-        if not known or not isinstance(status.get("reason", ""), str):
-            raise InputError(
-                f"{self / STATUS} is damaged: it should have a status, of {', '.join(_STATUSES)}, and a round"
-            )
+        check_status(str(self / STATUS), status)
         return status
 
     def acquire(self) -> None:

@@ -23,7 +23,7 @@ from adabest.runs.build import Federation, build_federation
 from adabest.runs.config import Components, Config, read_toml, resolve_again, to_toml
 from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import resume_command, saving
-from adabest.runs.manifest import Ledger, check_settings, find_standing, prove_ended, read_manifest, sha256
+from adabest.runs.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest, sha256
 from adabest.runs.pace import CheckpointPace, CheckpointTime, Stopwatch
 from adabest.runs.progress import Blinded, Reporter
 from adabest.runs.stopping import reason_to_stop
@@ -114,7 +114,7 @@ def _resumed(run: Planned, company: Company) -> Lane[None]:
         if find_standing(folder, manifest).status in ENDED:
             return  # someone was faster
         settings = read_toml(folder / files.CONFIG)
-        check_settings(folder, manifest, settings)
+        prove_settings(folder, manifest, settings)
         config, components = resolve_again(settings, vars(run.components), run.data_dir)
         if manifest is None and not run.unverified:
             raise InputError(

@@ -99,7 +99,7 @@ class Ledger:
             InputError: If they aren't there.
         """
         self._folder, self._manifest = folder, manifest
-        self._sum = check_metrics(folder, manifest.metrics, exactly=False)
+        self._sum = prove_metrics(folder, manifest.metrics, exactly=False)
         self._length = manifest.metrics.length
 
     @classmethod
@@ -217,7 +217,7 @@ def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
     return Standing("killed" if told[0] == "running" and not is_live else told[0], *told[1:], is_live)
 
 
-def check_settings(folder: RunFolder, manifest: Manifest | None, settings: Mapping[str, Any]) -> None:
+def prove_settings(folder: RunFolder, manifest: Manifest | None, settings: Mapping[str, Any]) -> None:
     """Refuses a configuration that isn't the one that the run began with.
 
     Raises:
@@ -257,10 +257,10 @@ def prove_ended(folder: RunFolder, manifest: Manifest) -> None:
     """
     for name in manifest.files:
         read_proven(folder, manifest, name)
-    check_metrics(folder, manifest.metrics, exactly=True)
+    prove_metrics(folder, manifest.metrics, exactly=True)
 
 
-def check_metrics(
+def prove_metrics(
     folder: RunFolder, prefix: Prefix, *, exactly: bool, claimed_by: str = files.MANIFEST
 ) -> "hashlib._Hash":
     """Refuses metrics that don't begin with the proven rows; returns their sum, to go on with.

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from adabest.runs import folder as files
 from adabest.runs.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
 from adabest.runs.folder import RunFolder
 from adabest.runs.interruption import resume_command
-from adabest.runs.manifest import Manifest, check_metrics, check_settings, find_standing, read_manifest, read_proven
+from adabest.runs.manifest import Manifest, find_standing, prove_metrics, prove_settings, read_manifest, read_proven
 from adabest.runs.metrics_file import MetricsFile, Points
+from adabest.runs.records import check_environment, check_identity, check_metrics
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Run:
     @property
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
-        return self.measured.last()
+        row = self.measured.last()
+        return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """A metric over rounds, where it was measured: rounds and values."""
@@ -96,9 +98,10 @@ class Run:
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
-            example = torch.zeros(2, *self.identity["input_shape"], dtype=torch.float32)
+            example = torch.zeros(2, *self._of_identity("input_shape"), dtype=torch.float32)
+            classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
-                module = build_model(str(self.config.model), example, self.identity["classes"], self.config.seed)
+                module = build_model(str(self.config.model), example, classes, self.config.seed)
         try:
             module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:
@@ -138,7 +141,7 @@ class Run:
         mean, std = self._normalisation()
         metadata = self._metadata(which)
         if form == "onnx":
-            shape = tuple(self.identity["input_shape"])
+            shape = tuple(self._of_identity("input_shape"))
             content = export.as_onnx(self.load_model(which, module), shape, mean, std, metadata)
         else:
             content = export.as_safetensors(tensors, mean, std, metadata)
@@ -161,9 +164,18 @@ class Run:
         except (SafetensorError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}") from error
 
+    def _of_identity(self, name: str) -> Any:
+        """Something that the run's identity says."""
+        if name not in self.identity:
+            raise InputError(f"{self.folder / files.IDENTITY} is missing, or doesn't say {name!r}")
+        return self.identity[name]
+
     def _normalisation(self) -> tuple[Tensor, Tensor]:
         """What is taken from inputs, and what they are divided by."""
-        mean, std = (torch.tensor(self.identity[key], dtype=self.config.dtype) for key in ("mean", "std"))
+        try:
+            mean, std = (torch.tensor(self._of_identity(key), dtype=self.config.dtype) for key in ("mean", "std"))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self.folder / files.IDENTITY}: mean and std should be numbers: {error}") from error
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
@@ -175,8 +187,8 @@ class Run:
             "which": which,
             "round": round_number,
             "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
-            "classes": self.identity["classes"],
-            "input_shape": self.identity["input_shape"],
+            "classes": self._of_identity("classes"),
+            "input_shape": self._of_identity("input_shape"),
         }
         return {name: str(value) for name, value in {**self.config.essence(), **facts}.items() if value is not None}
 
@@ -199,13 +211,13 @@ def load(path: str | Path) -> Run:
         manifest = read_manifest(folder)  # its process may have ended it since
         standing = find_standing(folder, manifest)
     settings = read_toml(folder / files.CONFIG)
-    check_settings(folder, manifest, settings)
+    prove_settings(folder, manifest, settings)
     own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
     measured = MetricsFile(folder / files.METRICS)
     if manifest is None or standing.is_live:
         measured = measured.checked()
     else:
-        check_metrics(folder, manifest.metrics, exactly=manifest.has_ended())
+        prove_metrics(folder, manifest.metrics, exactly=manifest.has_ended())
         measured = MetricsFile(folder / files.METRICS, manifest.metrics.length)
     return Run(
         folder=Path(path),
@@ -214,15 +226,17 @@ def load(path: str | Path) -> Run:
         round=standing.round,
         reason=standing.reason,
         measured=measured,
-        identity=_object(folder, manifest, files.IDENTITY),
-        environment=_object(folder, manifest, files.ENVIRONMENT),
+        identity=_object(folder, manifest, files.IDENTITY, check_identity),
+        environment=_object(folder, manifest, files.ENVIRONMENT, check_environment),
         _manifest=manifest,
     )
 
 
-def _object(folder: RunFolder, manifest: Manifest | None, name: str) -> dict[str, Any]:
+def _object(
+    folder: RunFolder, manifest: Manifest | None, name: str, check: Callable[[str, Any], dict[str, Any]]
+) -> dict[str, Any]:
     content = read_proven(folder, manifest, name)
-    return {} if content is None else files.parse_object(folder / name, content)
+    return {} if content is None else check(str(folder / name), files.parse_object(folder / name, content))
 
 
 def find_runs(root: str | Path) -> list[Path]:

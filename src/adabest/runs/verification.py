@@ -11,7 +11,7 @@ from adabest.runs.checkpoint import checkpoints_of, read_claims, refuse_foreign
 from adabest.runs.config import read_toml
 from adabest.runs.folder import RunFolder, is_ours
 from adabest.runs.interruption import resume_command
-from adabest.runs.manifest import Manifest, check_metrics, check_settings, find_standing, read_manifest, read_proven
+from adabest.runs.manifest import Manifest, find_standing, prove_metrics, prove_settings, read_manifest, read_proven
 
 State = Literal["whole", "damaged", "missing", "foreign", "unproven"]
 
@@ -65,10 +65,10 @@ def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
     has_ended = manifest.has_ended()
     yield _checked(folder / files.STATUS, lambda: find_standing(folder, manifest))
     config = folder / files.CONFIG
-    yield _checked(config, lambda: check_settings(folder, manifest, read_toml(config)))
+    yield _checked(config, lambda: prove_settings(folder, manifest, read_toml(config)))
     for name in manifest.files:
         yield _checked(folder / name, lambda name=name: read_proven(folder, manifest, name))  # type: ignore[misc]
-    yield _checked(folder / files.METRICS, lambda: check_metrics(folder, manifest.metrics, exactly=has_ended))
+    yield _checked(folder / files.METRICS, lambda: prove_metrics(folder, manifest.metrics, exactly=has_ended))
     for path in checkpoints_of(folder):
         whole = _checked(path, lambda path=path: read_claims(path))  # type: ignore[misc]
         yield whole or _foreign(path, manifest)

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import math
 from collections.abc import Iterable
 from importlib import resources
 from typing import NamedTuple
@@ -111,6 +112,11 @@ def cells_in_order(cells: Iterable[str]) -> list[str]:
     known = all_cells()
     places = {cell: known.index(cell) if cell in known else len(known) for cell in cells}
     return sorted(places, key=lambda cell: (places[cell], _number(cell)))
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    return math.isfinite(_number(text))
 
 
 def _number(text: str) -> float:

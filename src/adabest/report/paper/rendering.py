@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
 from adabest.experiments.results import Results
 from adabest.experiments.specification import read_specification
 from adabest.report.paper import comparison, figures, notes, overview, ranking, summary
-from adabest.report.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, options_of
+from adabest.report.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, is_number, options_of
 from adabest.report.paper.scores import SMOOTHED
 from adabest.report.paper.sensitivity import beta_table, misses_table, ratio_table, train_table
 from adabest.report.paper.tables import (
@@ -64,6 +64,7 @@ def render(name: str, results: Results) -> Rendered:
         raise InputError(f"results of {results.experiment} can't be shown as {name}")
     if not results.runs:
         raise InputError(f"there are no results of {name} to show")
+    _refuse_foreign(results)
     runs: Runs = {cell: results.of(cell) for cell in cells_in_order(results.cells())}
     rendered = RENDERINGS[name](runs)
     tuning = {"tuning": tuning_table(results.tuning)} if results.tuning else {}
@@ -72,6 +73,22 @@ def render(name: str, results: Results) -> Rendered:
         figures=rendered.figures,
         notes=[*rendered.notes, *notes.lengths(results), *notes.open_questions(name), *notes.stand_in(results)],
     )
+
+
+def _refuse_foreign(results: Results) -> None:
+    """Refuses cells that neither the experiment nor Table 1 has, and entries whose β or μ is no number.
+
+    Tables and figures read both off their names.
+    """
+    known = [
+        *dict.fromkeys([*(cell.name for cell in read_specification(results.experiment).all_cells()), *all_cells()])
+    ]
+    for run in results.runs:
+        if run.cell not in known:
+            raise InputError(f"{results.experiment} has no cell {run.cell!r}; {nearest(run.cell, known)}")
+        for name, value in options_of(run.entry).items():
+            if name in ("beta", "mu") and not is_number(value):
+                raise InputError(f"results of {results.experiment}: {name} of {run.entry!r} should be a number")
 
 
 def _table1(runs: Runs) -> Rendered:

@@ -145,5 +145,5 @@ def _points(tuning: Tuning) -> list[Point]:
 
 def _tried(point: Point, chosen: bool) -> str:
     values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
-    outcome = f"{100 * point.mean:.2f}" if point.counts else next(s for s in point.status if s != "finished")
+    outcome = f"{100 * point.mean:.2f}" if point.counts else next((s for s in point.status if s != "finished"), "–")
     return f"**{values}: {outcome}**" if chosen else f"{values}: {outcome}"
