@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,8 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
     if overwrite:
         discard([folder / label for label in planned.runs])
         return
-    for label, (config, _) in planned.runs.items():
-        if RunFolder(folder / label).holds_run() and (others := _differing(folder / label, config)):
+    for label, run in planned.runs.items():
+        if RunFolder(folder / label).holds_run() and (others := _differing(folder / label, *run)):
             advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
             raise InputError(f"{folder / label} holds a run with other settings ({', '.join(others)}); {advice}")
 
@@ -181,7 +181,7 @@ def compare(
         for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
             place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
-            there = _holds(place.path, config)
+            there = _holds(place.path, config, components)
             if there and place.status()["status"] in ENDED:
                 check_unchanged(place.path, config, components)
             data_dir = config.data_dir if there else None
@@ -242,16 +242,17 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
     return {name: value for name, value in vars(algorithm).items() if value != defaults.get(name)}
 
 
-def _holds(place: Path, config: Config) -> bool:
+def _holds(place: Path, config: Config, components: Components) -> bool:
     """Whether a folder holds a run of just this configuration, wherever its data lie and whoever watches it."""
-    return RunFolder(place).holds_run() and not _differing(place, config)
+    return RunFolder(place).holds_run() and not _differing(place, config, components)
 
 
-def _differing(place: Path, config: Config) -> list[str]:
+def _differing(place: Path, config: Config, components: Components) -> list[str]:
     """The settings in which a run differs from a configuration."""
     stored = load(place).config
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
-    since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
+    kind = type(components.algorithm)
+    since = options_of(kind) if is_dataclass(kind) and not is_object_name(config.algorithm) else {}
     added = {name: option.default for name, option in since.items()}
     there, here = {**added, **_compared(stored)}, _compared(config)
     return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
