@@ -128,6 +128,30 @@ def test_nothing_is_unpickled() -> None:
                 assert node.value.value is False, name_of(path)
 
 
+def called(node: ast.AST) -> str:
+    """The last word of what is called, as in ``importlib.import_module``."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def test_only_the_registry_imports_by_a_name_that_was_read() -> None:
+    """Its rule, that a call must have named it, would else be one of several ways in."""
+    importing = {"import_module", "__import__", "exec_module", "run_path", "run_module", "resolve_name", "eval", "exec"}
+    found = set()
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            literal = isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+            method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) == "eval"
+            if called(node) in importing and not literal and not method:  # module.eval() is torch's
+                found.add(name_of(path))
+            if isinstance(node, ast.Attribute) and node.attr == "path" and isinstance(node.value, ast.Name):
+                assert node.value.id != "sys" or name_of(path) == "registry.py", f"{name_of(path)} changes sys.path"
+            if called(node) == "entry_points":
+                assert name_of(path) == "registry.py"
+    assert found == {"registry.py"}
+
+
 def test_only_the_command_line_prints() -> None:
     printing = {
         name_of(path)

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
         run,
         sweep,
         tune,
+        verify,
         write_report,
     )
     from adabest.data import Dataset, Defaults, from_arrays
     from adabest.errors import AdabestError, InputError, Interrupted
-    from adabest.runs import Config, Run
+    from adabest.runs import Config, Finding, Run
 
     __version__: str
 
@@ -52,11 +53,12 @@ _HOMES = {
         "run",
         "sweep",
         "tune",
+        "verify",
         "write_report",
     ),
     "data": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
-    "runs": ("Config", "Run"),
+    "runs": ("Config", "Finding", "Run"),
 }
 # Rooms that are reached as attributes of the package, too: ``adabest.api``.
 _ROOMS = (*_HOMES, "engine", "experiments", "federation", "models", "random", "registry", "report")
@@ -73,6 +75,7 @@ __all__ = [
     "FedAvg",
     "FedDyn",
     "FedProx",
+    "Finding",
     "Illustration",
     "InputError",
     "Interrupted",
@@ -93,6 +96,7 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "verify",
     "write_report",
 ]
 

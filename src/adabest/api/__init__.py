@@ -6,6 +6,7 @@ from adabest.api.resuming import is_comparison, resume, resume_comparison
 from adabest.api.several import Comparison, compare, sweep
 from adabest.api.single import load, run
 from adabest.api.tuning import Tuning, tune
+from adabest.api.verifying import verify
 from adabest.api.views import Costs, Illustration, costs, datasets, illustrate
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "verify",
     "write_report",
 ]

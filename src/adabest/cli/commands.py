@@ -10,7 +10,7 @@ from rich.console import Console
 
 from adabest import api, report, runs
 from adabest.cli import options, parser
-from adabest.cli.exit_codes import DIVERGED, DONE
+from adabest.cli.exit_codes import DAMAGED, DIVERGED, DONE
 from adabest.data import data_folder
 from adabest.errors import InputError
 from adabest.experiments import Results
@@ -50,6 +50,11 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
         ),
         "list": parser.command(_list, "List the runs below a folder.", options.folder_field("runs")),
         "show": parser.command(_show, "Show a run's settings and results.", options.folder_field()),
+        "verify": parser.command(
+            _verify,
+            "Say which files of runs and of results are whole, and what can still be done.",
+            options.verify_fields(),
+        ),
         "report": parser.command(
             _report, "Write a page of runs: curves, table, partitions, settings, environment.", options.report_fields()
         ),
@@ -165,6 +170,14 @@ def _show(arguments: Any) -> int:
     result = {"status": run.status, "round": run.round, **reason, **run.final}
     console.print(report.facts_table(result, "result").rich())
     return DONE
+
+
+def _verify(arguments: Any) -> int:
+    found = api.verify(arguments.paths)
+    console = _console()
+    for state, path, words in ((finding.state, finding.path, finding.words) for finding in found):
+        console.print(f"{state}: {path}: {words}")
+    return DONE if all(finding.state == "whole" for finding in found) else DAMAGED
 
 
 def _report(arguments: Any) -> int:

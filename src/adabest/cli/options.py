@@ -234,6 +234,12 @@ def export_fields() -> list[Field]:
     return [*folder_field(), *parser.fields(options, help_texts, {}), *_allowed_fields()]
 
 
+def verify_fields() -> list[Field]:
+    """What is looked at."""
+    hint = tyro.conf.arg(help=parser.help_texts(api.verify)["paths"], metavar="RUNS", help_behavior_hint="")
+    return [("paths", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)]
+
+
 def report_fields() -> list[Field]:
     """Which runs are shown, and where the page goes."""
     options = options_of(api.write_report)

@@ -28,6 +28,7 @@ from adabest.experiments.space import read_space, write_space
 from adabest.experiments.specification import Specification, read_specification, specification_names
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 from adabest.experiments.tune import Tried, as_choice, plan_search, tune
+from adabest.experiments.verification import verify
 
 __all__ = [
     "CHOICES",
@@ -81,6 +82,7 @@ __all__ = [
     "shared_target",
     "specification_names",
     "tune",
+    "verify",
     "write_choices",
     "write_space",
     "write_vary",

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from adabest.algorithms import Algorithm
 from adabest.data import Dataset
 from adabest.errors import InputError
-from adabest.registry import options_of, split_specification
+from adabest.registry import Option, options_of, split_specification
 from adabest.runs import (
     Config,
     Planned,
@@ -170,8 +170,8 @@ def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
     if overwrite:
         refuse_irreplaceable([folder / label for label in planned.runs])
         return
-    for label, (config, _) in planned.runs.items():
-        if RunFolder(folder / label).holds_run() and (others := _differing(load(folder / label).config, config)):
+    for label, run in planned.runs.items():
+        if RunFolder(folder / label).holds_run() and (others := _differing(load(folder / label).config, *run)):
             advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
             raise InputError(f"{folder / label} holds a run with other settings ({', '.join(others)}); {advice}")
 
@@ -207,7 +207,7 @@ def compare(
         for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
             requests.heartbeat()
             place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
-            stored = None if overwrite else _stored(place.path, config)
+            stored = None if overwrite else _stored(place.path, config, components)
             if stored is not None and stored.status in ENDED:
                 check_unchanged(place.path, config, components)
             run = Planned(
@@ -314,20 +314,21 @@ def _changed(algorithm: Algorithm) -> dict[str, Any]:
     return {name: value for name, value in vars(algorithm).items() if value != defaults.get(name)}
 
 
-def _stored(place: Path, config: Config) -> Run | None:
+def _stored(place: Path, config: Config, components: Components) -> Run | None:
     """The run of just this configuration that a folder holds, wherever its data lie and whoever watches it."""
     folder = RunFolder(place)
     folder.settle()
     if not folder.holds_run():
         return None
     stored = load(place)
-    return None if _differing(stored.config, config) else stored
+    return None if _differing(stored.config, config, components) else stored
 
 
-def _differing(stored: Config, config: Config) -> list[str]:
+def _differing(stored: Config, config: Config, components: Components) -> list[str]:
     """The settings in which a run differs from a configuration."""
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
-    since = {} if is_object_name(config.algorithm) else algorithm_options(config.algorithm)
+    kind = type(components.algorithm)
+    since: dict[str, Option] = options_of(kind) if is_dataclass(kind) and not is_object_name(config.algorithm) else {}
     added = {name: option.default for name, option in since.items()}
     there, here = {**added, **_compared(stored)}, _compared(config)
     return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))

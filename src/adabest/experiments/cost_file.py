@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adabest.errors import InputError
-from adabest.experiments.results import read_json
+from adabest.experiments.sealed_file import read_sealed, write_sealed
 from adabest.experiments.sizes import Sizes
-from adabest.runs.atomic_files import write_text
 from adabest.runs.records import conform
 
 EXPERIMENT = "costs"
@@ -136,13 +135,13 @@ class MeasuredCosts:
         """Writes all to a file, one line an algorithm, so that changes can be read."""
         rows = [json.dumps(_shortened(asdict(of)), ensure_ascii=False) for of in self.algorithms.values()]
         rest = {name: getattr(self, name) for name in ("settings", "repeats", "provenance")}
-        lines = [
-            f'"experiment": {json.dumps(EXPERIMENT)}',
-            '"measured": [\n' + ",\n".join(rows) + "\n]",
-            f'"sizes": {json.dumps(asdict(self.sizes))}',
-            *(f'"{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in rest.items()),
-        ]
-        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+        parts = {
+            "experiment": json.dumps(EXPERIMENT),
+            "measured": "[\n" + ",\n".join(rows) + "\n]",
+            "sizes": json.dumps(asdict(self.sizes)),
+            **{name: json.dumps(value, ensure_ascii=False) for name, value in rest.items()},
+        }
+        write_sealed(path, parts)
 
     @classmethod
     def read(cls, path: Path) -> "MeasuredCosts":
@@ -151,8 +150,8 @@ class MeasuredCosts:
         Raises:
             InputError: If there is none, or it is something else.
         """
-        content = read_json(path)
-        if not isinstance(content, dict) or set(content) != _KEYS or content["experiment"] != EXPERIMENT:
+        content = read_sealed(path).content
+        if set(content) != _KEYS or content["experiment"] != EXPERIMENT:
             raise InputError(f"{path} holds no measured costs, as `adabest reproduce costs` writes them")
         found: list[MeasuredAlgorithm] = conform(f"{path}: measured", content["measured"], list[MeasuredAlgorithm])
         sizes: Sizes = conform(f"{path}: sizes", content["sizes"], Sizes)

@@ -15,9 +15,9 @@ import numpy as np
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
 from adabest.experiments.choice import PointRow
+from adabest.experiments.sealed_file import read_sealed, write_sealed
 from adabest.registry import check_options, options_of
 from adabest.runs import Points, Run
-from adabest.runs.atomic_files import write_text
 from adabest.runs.config import CONFIG_OPTIONS
 from adabest.runs.records import Status, check_metrics, check_partition, conform
 
@@ -162,7 +162,7 @@ class Results:
         Raises:
             InputError: If there is none, or it is something else.
         """
-        content = read_json(path)
+        content = read_sealed(path).content
         _check_keys(path, content, {item.name for item in fields(cls)})
         found: Results = conform(str(path), content, cls)
         for number, run in enumerate(found.runs):
@@ -172,12 +172,8 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Writes all to a file, one line a run, so that changes can be read."""
-        lines = [
-            f'"experiment": {json.dumps(self.experiment)}',
-            f'"runs": {_lines(self.runs)}',
-            f'"tuning": {_lines(self.tuning)}',
-        ]
-        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+        parts = {"experiment": json.dumps(self.experiment), "runs": _lines(self.runs), "tuning": _lines(self.tuning)}
+        write_sealed(path, parts)
 
     def merged(self, other: "Results") -> "Results":
         """With the results of another file, which win where both have one.
@@ -210,7 +206,7 @@ def read_choices(path: Path) -> list[Tuning]:
     Raises:
         InputError: If there is no such file, or it is something else.
     """
-    content = read_json(path)
+    content = read_sealed(path).content
     _check_keys(path, content, {"choices"})
     found: list[Tuning] = conform(f"{path}: choices", content["choices"], list[Tuning])
     _check_tuning(f"{path}: choices", found)
@@ -219,7 +215,7 @@ def read_choices(path: Path) -> list[Tuning]:
 
 def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
     """Writes choices to a file that ``adabest reproduce --choices`` takes."""
-    write_text(path, '{"choices": ' + _lines(choices) + "}\n")
+    write_sealed(path, {"choices": _lines(choices)})
 
 
 def provenance(run: Run) -> dict[str, Any]:
@@ -277,26 +273,8 @@ def _lines(items: Iterable[Any]) -> str:
     return "[\n" + ",\n".join(rows) + "\n]" if rows else "[]"
 
 
-def read_json(path: Path) -> Any:
-    """What a file of JSON holds.
-
-    Raises:
-        InputError: If there is no such file, or it is something else.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} isn't JSON: {error}") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number in JSON")
-
-
-def _check_keys(path: Path, content: Any, expected: set[str]) -> None:
-    if not isinstance(content, dict) or set(content) != expected:
+def _check_keys(path: Path, content: Mapping[str, Any], expected: set[str]) -> None:
+    if set(content) != expected:
         raise InputError(f"{path} should have {', '.join(sorted(expected))}, as files of results or choices have")
 
 

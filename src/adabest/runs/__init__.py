@@ -7,11 +7,13 @@ from adabest.runs.folder import MODELS
 from adabest.runs.lane import Planned
 from adabest.runs.metrics_file import MetricsFile, Points
 from adabest.runs.results import Run, find_runs, load
+from adabest.runs.verification import Finding, verify_run
 
 __all__ = [
     "MODELS",
     "Components",
     "Config",
+    "Finding",
     "MetricsFile",
     "Planned",
     "Points",
@@ -30,4 +32,5 @@ __all__ = [
     "run_lanes",
     "start",
     "to_toml",
+    "verify_run",
 ]

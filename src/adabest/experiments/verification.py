@@ -1,0 +1,63 @@
+"""Verification of what experiments leave beside their runs: files of results, choices and costs, and comparisons."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from adabest.errors import InputError
+from adabest.experiments.compare import COMPARISON, recall, refuse_unproven
+from adabest.experiments.cost_file import EXPERIMENT, MeasuredCosts
+from adabest.experiments.results import Results, read_choices
+from adabest.experiments.sealed_file import read_sealed
+from adabest.runs import Finding, find_runs, verify_run
+
+
+def verify(paths: Iterable[Path]) -> list[Finding]:
+    """Looks at folders of runs, at folders with such below them, and at files of results, choices and costs.
+
+    Raises:
+        InputError: If there is nothing of the kind in one of the paths.
+    """
+    return [finding for path in paths for finding in (_verify_file(path) if path.is_file() else _verify_folder(path))]
+
+
+def _verify_folder(folder: Path) -> list[Finding]:
+    runs = find_runs(folder)
+    comparisons = sorted({place for run in runs for place in (run.parent, folder) if (place / COMPARISON).is_file()})
+    if not runs and not (folder / COMPARISON).is_file():
+        raise InputError(f"there is nothing to verify in {folder}: no run, no comparison, and it is no file of results")
+    found = [_verify_comparison(place) for place in comparisons or [folder] if (place / COMPARISON).is_file()]
+    return [*found, *(finding for run in runs for finding in verify_run(run))]
+
+
+def _verify_comparison(folder: Path) -> Finding:
+    path = folder / COMPARISON
+    try:
+        recall(folder)
+    except InputError as error:
+        return Finding(path, "damaged", str(error))
+    try:
+        refuse_unproven(folder)
+    except InputError as error:
+        return Finding(path, "unproven", str(error))
+    return Finding(path, "whole", "what is compared")
+
+
+def _verify_file(path: Path) -> list[Finding]:
+    try:
+        sealed = read_sealed(path)
+        kind, read = _reader(sealed.content)
+        read(path)
+    except InputError as error:
+        return [Finding(path, "damaged", str(error))]
+    if not sealed.is_proven:
+        return [Finding(path, "unproven", f"{kind} without a sum, as version 0.4.0 wrote them; they can be read")]
+    return [Finding(path, "whole", kind)]
+
+
+def _reader(content: dict[str, object]) -> tuple[str, Callable[[Path], object]]:
+    """What a file holds, in words, and what reads it."""
+    if set(content) == {"choices"}:
+        return "choices", read_choices
+    if content.get("experiment") == EXPERIMENT:
+        return "measured costs", MeasuredCosts.read
+    return "results", Results.read
