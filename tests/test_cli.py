@@ -437,7 +437,6 @@ class TestLooking:
 
     def test_show_of_a_run_that_has_just_begun(self, tmp_path: Path, printed: Printed) -> None:
         break_off(tmp_path / "run", 0)
-        (tmp_path / "run" / "identity.json").unlink()
         assert command("show", tmp_path / "run") == 0
         assert "killed" in printed.out()
 

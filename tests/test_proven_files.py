@@ -448,3 +448,18 @@ class TestFullDisk:
 
 def _empty_view(round_number: int) -> Any:
     return View({}, {"round": round_number})
+
+
+class TestLostConfiguration:
+    def test_a_run_without_its_configuration_is_found_and_refused(
+        self, finished: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (finished / "config.toml").unlink()
+        before = contents(finished)
+        for line in (["show", finished], ["resume", finished], ["report", finished.parent]):
+            assert command(*line) == 2
+            assert str(finished / "config.toml") in capsys.readouterr().err
+        with pytest.raises(InputError, match="holds a finished run"):
+            run(finished)
+        assert contents(finished) == before
+        assert [finding.path.name for finding in verify_run(finished)] == ["run", "config.toml"]

@@ -85,8 +85,15 @@ class RunFolder:
         return self.path / name
 
     def holds_run(self) -> bool:
-        """Whether a run was ever begun here. A configuration alone may be anybody's."""
-        return (self / CONFIG).is_file() and ((self / STATUS).is_file() or (self / _LOCK).is_file())
+        """Whether a run was ever begun here. A configuration alone may be anybody's; a run may have lost its own."""
+        if (self / CONFIG).is_file():
+            return any((self / name).is_file() for name in (STATUS, MANIFEST, _LOCK))
+        return (self / MANIFEST).is_file() and self._has_results()
+
+    def _has_results(self) -> bool:
+        """Whether a run got anywhere: one that was killed before it was written down has neither rows nor a state."""
+        rows = (self / METRICS).is_file() and (self / METRICS).stat().st_size > 0
+        return rows or any((self / CHECKPOINTS).glob("round-*")) or (self / MODELS["scored"]).is_file()
 
     def status(self) -> dict[str, Any]:
         """What ``status.json`` says: ``status``, ``round`` and, if the run diverged or ended early, ``reason``.

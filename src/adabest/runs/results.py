@@ -244,7 +244,7 @@ def find_runs(root: str | Path) -> list[Path]:
     found = set()
     for place, below, names in os.walk(root):
         folder = Path(place)
-        if files.CONFIG in names and RunFolder(folder).holds_run():
+        if {files.CONFIG, files.MANIFEST} & set(names) and RunFolder(folder).holds_run():
             # One that was set aside when its successor's process was killed comes back when its folder is read.
             found.add(folder.parent if folder.name in files.HIDDEN else folder)
             below[:] = [name for name in below if not files.is_ours(name)]  # trackers keep thousands of files
