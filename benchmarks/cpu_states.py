@@ -1,8 +1,8 @@
 """Two states of this package side by side on a CPU: how much slower or faster one is; prints a table.
 
-Each state is a process of its own, started once for each work, and both train the same rounds in turn. The ratio is that
-of the earlier state's time to the later one's, so above 1 the later one is faster: once for the minima and once for the
-medians over the repeats of the time on the clock and of the time that the process computed.
+Each state is a process of its own, started once for each work, and both train the same rounds in turn. The ratio is
+that of the earlier state's time to the later one's, so above 1 the later one is faster: once for the minima and once
+for the medians over the repeats, of the time on the clock and of the time that the process computed.
 
 python benchmarks/cpu_states.py BEFORE [AFTER] [--repeats 15] [--threads 2] [--works NAME ...]
 

@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from adabest.engine import ClassificationTask
 from adabest.engine.batched import _first_chunk, _Waiting
-from adabest.engine.cpu import chain, steps, workers
+from adabest.engine.bench import _sum_by_halves
+from adabest.engine.cpu import chain, steps
 from adabest.engine.cpu.aligned import LINE, aligned
 from adabest.engine.cpu.chain import Chain
 from adabest.engine.cpu.job import Done, Job
@@ -32,8 +33,34 @@ from adabest.models import prepare
 # What rounds each number by itself, or each row of class scores, or only moves or looks at memory: where the numbers
 # lie and how many there are can't matter. Everything else must be done for each client by itself.
 EACH_BY_ITSELF = {
-    *("add_", "argmax", "cat", "clone", "copy_", "detach", "div", "div_", "empty", "empty_like", "eq", "fill_", "gather"),
-    *("index_select", "mul_", "narrow", "neg", "new_empty", "new_full", "relu_", "scatter_add_", "select", "sign", "slice"),
+    *(
+        "add_",
+        "argmax",
+        "cat",
+        "clone",
+        "copy_",
+        "detach",
+        "div",
+        "div_",
+        "empty",
+        "empty_like",
+        "eq",
+        "fill_",
+        "gather",
+    ),
+    *(
+        "index_select",
+        "mul_",
+        "narrow",
+        "neg",
+        "new_empty",
+        "new_full",
+        "relu_",
+        "scatter_add_",
+        "select",
+        "sign",
+        "slice",
+    ),
     *("_softmax", "split", "split_with_sizes", "stack", "sub_", "t", "_to_copy", "transpose", "unbind", "unsqueeze"),
     *("view", "_unsafe_view", "alias", "expand", "as_strided", "_local_scalar_dense", "lift_fresh", "squeeze"),
 }
@@ -45,7 +72,7 @@ class Sums(TorchDispatchMode):
     """Writes down every operation whose rounding may depend on where its operands lie."""
 
     def __init__(self) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.seen: collections.Counter[Sum] = collections.Counter()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,7 +107,9 @@ def trainer(widths: tuple[int, ...], dtype: torch.dtype, bias: bool = True) -> t
     dataset = make_dataset()
     module = prepare(network(*widths, bias=bias), torch.zeros(2, 1, 6, 6))
     task = ClassificationTask(dataset, make_partition(dataset), module, dtype=dtype)
-    layers = [layer for layer in plan(module, task.model.vector.new_zeros(2, 1, 6, 6)) if isinstance(layer, LinearLayer)]
+    layers = [
+        layer for layer in plan(module, task.model.vector.new_zeros(2, 1, 6, 6)) if isinstance(layer, LinearLayer)
+    ]
     return Chain(layers, task.model), task
 
 
@@ -102,7 +131,8 @@ def sums_of(trained: Chain, jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with Sums() as sums:
+        sums = Sums()
+        with sums:
             side_by_side([functools.partial(trained.train, jobs)], no_heartbeat, 2)
         assert torch.get_num_threads() == 2
     finally:
@@ -141,11 +171,11 @@ class TestWhereSumsLie:
         assert not lie_alike(trained, jobs_of(task, [2, 2], 7), monkeypatch)
 
     def test_several_threads_for_a_lone_client_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(workers.torch, "set_num_threads", lambda threads: None)
+        asked = torch.set_num_threads
+        monkeypatch.setattr(torch, "set_num_threads", lambda threads: asked(max(threads, 2)))
         trained, task = trainer((5,), torch.float32)
-        torch_threads = torch.get_num_threads
-        monkeypatch.setattr(torch, "get_num_threads", lambda: max(2, torch_threads()))
         assert not lie_alike(trained, jobs_of(task, [2], 7), monkeypatch)
+        asked(1)
 
     @pytest.mark.parametrize("shape", [(1,), (16,), (17,), (3, 5), (3, 7, 10), (2, 4, 33)], ids=str)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -197,13 +227,26 @@ class TestResults:
         shape=st.tuples(st.integers(2, 9), st.integers(1, 50), st.integers(2, 70)),
         dtype=st.sampled_from([torch.float32, torch.float64]),
     )
-    def test_a_row_of_class_scores_is_no_matter_of_other_rows(
-        self, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> None:
+    def test_a_row_of_class_scores_is_no_matter_of_other_rows(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         scores = 5 * torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
         stacked = aligned(scores, *shape).copy_(scores)
         for function in (torch.softmax, torch.log_softmax):
             assert torch.equal(function(stacked, 2), torch.stack([function(own, 1) for own in scores]))
+
+
+class TestSumByHalves:
+    @given(count=st.integers(1, 70), more=st.integers(0, 70), clients=st.integers(1, 5))
+    def test_other_clients_and_further_steps_of_theirs_change_no_bit(self, count: int, more: int, clients: int) -> None:
+        values = torch.randn(count, clients, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+        alone = torch.stack([_sum_by_halves(own.contiguous()) for own in values.T])
+        zeros = values.new_zeros(more, clients)
+        assert torch.equal(_sum_by_halves(torch.cat([values, zeros])), alone)
+        torch.testing.assert_close(alone, values.sum(dim=0))
+
+    def test_what_is_given_stays_as_it_is(self) -> None:
+        values = torch.arange(5.0)
+        assert float(_sum_by_halves(values)) == 10
+        assert values.tolist() == [0, 1, 2, 3, 4]
 
 
 class TestChunks:

@@ -1,10 +1,11 @@
 """One configuration: the same names in a file, in Python and on the command line, and errors that name them."""
 
+import copy
 import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -581,3 +582,38 @@ def test_the_default_precision_depends_on_where_it_runs() -> None:
     assert resolve({})[0].precision == "float32"
     assert resolve({"device": "cuda"})[0].precision == "bf16"
     assert resolve({"device": "cuda", "engine": "reference"})[0].precision == "float32"
+
+
+class TestTypeOfFloats:
+    """What a process asks torch for doesn't reach into a run."""
+
+    @pytest.fixture
+    def double(self) -> Iterator[None]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        yield
+        torch.set_default_dtype(before)
+
+    @pytest.mark.parametrize("engine", ["reference", "batched"])
+    def test_another_default_changes_no_byte(self, engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        settings = tiny(rounds=2, engine=engine, algorithm="feddyn")
+        adabest.run(out=tmp_path / "usual", show=False, **settings)
+        request.getfixturevalue("double")
+        run = adabest.run(out=tmp_path / "double", show=False, **settings)
+        assert torch.get_default_dtype() == torch.float64
+        assert results(tmp_path / "usual") == results(tmp_path / "double")
+        assert {parameter.dtype for parameter in run.load_model().parameters()} == {torch.float32}
+
+    @pytest.mark.usefixtures("double")
+    def test_a_module_of_doubles_is_converted_to_the_precision_of_the_run(self, tmp_path: Path) -> None:
+        module = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+        for precision, dtype in (("float32", torch.float32), ("float64", torch.float64)):
+            settings = tiny(rounds=1, model=module, precision=precision)
+            run = adabest.run(out=tmp_path / precision, show=False, **settings)
+            assert {p.dtype for p in run.load_model(module=copy.deepcopy(module)).parameters()} == {dtype}
+
+    @pytest.mark.usefixtures("double")
+    def test_a_failed_run_leaves_the_default_as_it_was(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError):
+            adabest.run(out=tmp_path / "run", show=False, **tiny(model="tiny_runs:missing"))
+        assert torch.get_default_dtype() == torch.float64

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest import random
-from adabest.algorithms import FedAvg
+from adabest.algorithms import AdaBest, FedAvg, progressive
 from adabest.algorithms.base import Correction
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import ClassificationTask, LocalTraining, Rules
@@ -353,6 +353,17 @@ class TestReduction:
         weighted = (models * torch.arange(1.0, 7.0)[:, None]).sum(0) / 21
         torch.testing.assert_close(straight.mean("model", "samples").double(), weighted, rtol=1e-5, atol=1e-2)
         assert straight.mean("samples").tolist() == [3.5]
+
+    def test_counts_beyond_float32_are_added_exactly(self) -> None:
+        counts = [2**24 - 1, 2**24 - 3, 1, 1, 7]  # float32 knows each of them, but not their sums on the way
+        replies = [(client, self.Reply(torch.zeros(3), torch.tensor([float(n)]))) for client, n in enumerate(counts)]
+        reduced = reduce_replies({"model": ("one",), "samples": ("one",)}, replies)
+        assert float(reduced.count * reduced.mean("samples")) != sum(counts)
+        assert reduced.total("samples").dtype == torch.float64
+        assert reduced.total("samples").tolist() == [sum(counts)]
+        algorithm = AdaBest()
+        server = algorithm.server_init(torch.zeros(3))
+        assert progressive.count(server, reduced)[0].tolist() == [sum(counts)]
 
     def test_an_undeclared_mean_is_named(self) -> None:
         replies = reduce_replies({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])

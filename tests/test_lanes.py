@@ -18,6 +18,7 @@ import adabest
 from adabest.algorithms import ALGORITHMS, FedAvg
 from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.engine import View
+from adabest.engine.cpu import loop
 from adabest.engine.exchange import Answer, Exchange
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import InputError, Interrupted
@@ -114,6 +115,69 @@ class TestOutcome:
         assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
         assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["finished", "diverged", "finished"]
         assert "the training loss of client" in str(adabest.load(tmp_path / "lanes" / "1").reason)
+
+    @pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
+    @pytest.mark.parametrize("model", ["mlp,hidden=7", "logistic", "tiny_runs:convolving"])
+    def test_every_precision(self, precision: str, model: str, tmp_path: Path) -> None:
+        settings: list[dict[str, Any]] = [
+            {"seed": 0, "unbalance": 0.4},
+            {"algorithm": "feddyn"},
+            {"algorithm": "scaffold"},
+        ]
+        common: dict[str, Any] = {
+            "engine": "batched",
+            "precision": precision,
+            "model": model,
+            "rounds": 2,
+            "batch_size": 7,
+        }
+        together(tmp_path / "lanes", settings, **common)
+        one_by_one(tmp_path / "single", settings, **common)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    @pytest.mark.parametrize("model", ["mlp,hidden=200", "tiny_runs:convolving"])
+    def test_one_client_a_round_on_two_threads(self, model: str, tmp_path: Path) -> None:
+        """A product large enough to be split among threads, and a lone client that must have only one, too."""
+        settings = [{"seed": 0}, {"seed": 1}, {"seed": 2}]
+        common: dict[str, Any] = {
+            "dataset": "tiny_runs:squares",
+            "model": model,
+            "batch_size": 10,
+            "clip": 0.5,
+            "threads": 2,
+        }
+        common |= {"engine": "batched", "participation": 0.1, "rounds": 3}
+        together(tmp_path / "lanes", settings, **common)
+        one_by_one(tmp_path / "single", settings, **common)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    def test_an_algorithm_that_looks_at_all_clients_of_a_piece(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
+        monkeypatch.setattr(loop, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
+        settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
+        common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
+        together(tmp_path / "lanes", settings, **common)
+        one_by_one(tmp_path / "single", settings, **common)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+
+    @pytest.mark.cuda
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+    @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "float64"])
+    @pytest.mark.parametrize("model", ["mlp,hidden=200", "cnn"])
+    def test_every_precision_of_a_gpu(self, precision: str, model: str, tmp_path: Path) -> None:
+        settings: list[dict[str, Any]] = [
+            {"seed": 0, "unbalance": 0.4},
+            {"algorithm": "feddyn"},
+            {"algorithm": "scaffold"},
+        ]
+        settings += [{"seed": seed} for seed in range(1, 6)]
+        common: dict[str, Any] = {"engine": "batched", "device": "cuda", "precision": precision, "model": model}
+        common |= {"dataset": "tiny_runs:squares", "rounds": 3, "batch_size": 10}
+        together(tmp_path / "lanes", settings, **common)
+        one_by_one(tmp_path / "single", settings, **common)
+        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
 
     def test_a_skipped_round_is_no_matter_of_the_others(self, tmp_path: Path) -> None:
         together(tmp_path / "lanes", UNEQUAL[3:5])

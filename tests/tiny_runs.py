@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from small import make_dataset
 from torch import Tensor, nn
 
 import adabest
 from adabest.algorithms import AdaBest, FedAvg
-from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.algorithms.base import ClientContext, Correction, Replies, ServerContext, Update
 from adabest.cli import main
-from adabest.data import Dataset, Defaults
+from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
 from adabest.runs.interruption import StopRequests
 from adabest.runs.loggers import Tracked
@@ -36,6 +37,31 @@ def dropping(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """A network with dropout."""
     width = input_shape[0] * input_shape[1] * input_shape[2]
     return nn.Sequential(nn.Flatten(), nn.Linear(width, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))
+
+
+def convolving(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network with a convolution and an odd number of parameters."""
+    rows, columns = ((size - 2) // 2 for size in input_shape[1:])
+    layers = [nn.Conv2d(input_shape[0], 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(5 * rows * columns, classes))
+
+
+@functools.cache
+def squares() -> Dataset:
+    """Noise of 28×28 bytes in three classes, for models that are worth several threads."""
+    generator = np.random.default_rng(1)
+    images = generator.integers(0, 256, size=(240, 1, 28, 28), dtype=np.uint8)
+    labels = np.arange(240) % 3
+    return from_arrays(images[:200], labels[:200], images[200:], labels[200:], name="squares")
+
+
+@dataclass(frozen=True)
+class Peeping(AdaBest):
+    """AdaBest whose clients look at each other, as far as an engine hands them over together: no algorithm should."""
+
+    def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
+        beside = context.samples.sum() / 1e4
+        return super().client_start(client, message, context)._replace(rho=beside.reshape(1))
 
 
 @dataclass(frozen=True)

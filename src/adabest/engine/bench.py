@@ -251,14 +251,29 @@ def setting(task: ClassificationTask, precision: Precision) -> Setting:
 def _summary(program: Program, steps: Tensor) -> list[list[Any]]:
     """Losses and accuracies of clients over their steps, and the first loss that isn't finite; one transfer."""
     most, clients = int(steps.max()), len(steps)
-    losses = program.losses[:most, :clients].to(torch.float64).mean(dim=-1)
-    right = program.right[:most, :clients].to(torch.float64).mean(dim=-1)
-    counts = steps.to(losses.device)
+    batch, counts = program.losses.shape[-1], steps.to(program.losses.device)
+    losses = _sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
+    right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     made = torch.arange(most, device=losses.device)[:, None] < counts
     bad = made & ~torch.isfinite(losses)
     first = bad.to(torch.int8).argmax(dim=0)
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
-    means = (torch.where(made, value, 0.0).sum(dim=0) / counts for value in (losses, right))
-    rows = torch.stack([*means, where.to(torch.float64), worst]).tolist()
+    loss = _sum_by_halves(torch.where(made, losses, 0.0)) / counts
+    accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * counts)
+    rows = torch.stack([loss, accuracy, where.to(torch.float64), worst]).tolist()
     return [rows[0], rows[1], [int(step) for step in rows[2]], rows[3]]
+
+
+def _sum_by_halves(values: Tensor) -> Tensor:
+    """The sum along the first dimension, one half added to the other until one is left.
+
+    Torch's own sum has an order that depends on the other dimensions, and so on how many clients there are. This one
+    depends neither on them nor on zeros behind the last value, which a client has where another one makes more steps.
+    """
+    total, length = values + 0.0, len(values)
+    while length > 1:
+        half = 1 << (length - 1).bit_length() - 1
+        total[: length - half] += total[half:length]
+        length = half
+    return total[0]

@@ -1,8 +1,8 @@
 """Threads that train clients side by side, each client on one core.
 
 Torch computes without Python's lock, so threads of this kind keep all cores busy and, unlike several threads within one
-operation, never wait for each other. A client that trains alone has one core, too: with several, its sums would be split
-among them, and end with other last bits than beside others.
+operation, never wait for each other. A client that trains alone has one core, too: with several, its sums would be
+split among them, and end with other last bits than beside others.
 """
 
 import contextlib
