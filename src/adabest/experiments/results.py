@@ -13,7 +13,7 @@ from typing import Any
 from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
 from adabest.experiments.choice import PointRow
-from adabest.registry import check_options, options_of
+from adabest.registry import convert, options_of
 from adabest.runs import Run
 from adabest.runs.config import CONFIG_OPTIONS
 from adabest.runs.folder import write_text
@@ -311,8 +311,8 @@ def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
     known = dict(CONFIG_OPTIONS)
     if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
         known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
-    typed = {name: value for name, value in settings.items() if name in known}
-    check_options(where, typed, known, text=False)
+    for name in settings.keys() & known:
+        convert(f"{where}.{name}", settings[name], known[name].type, text=False)
 
 
 def _check_columns(where: str, columns: Mapping[str, Sequence[float | None]]) -> None:
