@@ -25,13 +25,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows can't s
 
 PATIENCE = 120
 HEARD_WITHIN = 2.0  # seconds, the promise
-# As the installed command does it, with a word before the first import. Shells have what runs in the background ignore
-# Ctrl-C, tests among them.
+# As the installed command does it, with a word when it begins to import what is heavy. Shells have what runs in the
+# background ignore Ctrl-C, tests among them.
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-print("up", flush=True)
 from adabest.cli import main
+print("up", flush=True)
 sys.exit(main())
 """
 LONG = tiny(rounds=100_000, evaluate_every=1, checkpoint_every=5, threads=1)
@@ -39,7 +39,7 @@ LONG = tiny(rounds=100_000, evaluate_every=1, checkpoint_every=5, threads=1)
 
 @contextmanager
 def begun(*given: Any) -> Iterator[subprocess.Popen[str]]:
-    """``adabest`` as a process of its own, from the moment on in which it begins to import."""
+    """``adabest`` as a process of its own, from the moment on in which it begins to import what is heavy."""
     line = [sys.executable, "-c", PROGRAM, *map(str, given)]
     child = subprocess.Popen(line, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -75,14 +75,14 @@ class TestCtrlC:
         assert child.returncode == 130
         assert said.splitlines()[-1].startswith("adabest: interrupted")
 
-    @pytest.mark.parametrize("moment", [0.1, 0.8])
+    @pytest.mark.parametrize("moment", [0.0, 0.8])
     def test_one_line_while_modules_are_imported(self, moment: float, tmp_path: Path) -> None:
         self.check(moment, tmp_path / "run")
 
     @pytest.mark.soak
     @pytest.mark.parametrize("seed", range(40))
     def test_one_line_at_any_moment(self, seed: int, tmp_path: Path) -> None:
-        self.check(0.05 + random.Random(seed).uniform(0, 8), tmp_path / "run")
+        self.check(random.Random(seed).uniform(0, 8), tmp_path / "run")
 
 
 class TestTermination:
@@ -112,11 +112,11 @@ class TestTermination:
     def test_heard_in_time_at_any_moment(self, seed: int, tmp_path: Path) -> None:
         folder = tmp_path / "run"
         moments = random.Random(seed)
-        large = {"dataset": "synthetic,samples=400000,shape=64", "clients": 50_000, "model": "mlp,hidden=64"}
-        heavy = {**LONG, **large, "participation": 0.001, "local_steps": 10_000, "batch_size": 512}
-        settings = moments.choice([LONG, heavy])
+        many = {**LONG, "dataset": "synthetic,samples=1000000,shape=8", "clients": 200_000, "participation": 0.001}
+        large = {**LONG, "dataset": "synthetic,samples=60000,shape=3x32x32", "clients": 10, "model": "cnn", "epochs": 9}
+        settings = moments.choice([LONG, many, {**many, "partition": "iid"}, {**large, "batch_size": 4096}])
         with begun("run", *arguments(**settings, out=folder)) as child:
-            time.sleep(moments.uniform(0.05, 20))
+            time.sleep(moments.uniform(0, 25))
             seconds, said = stopped(child, signal.SIGTERM)
         assert seconds < HEARD_WITHIN + 1, said  # a busy machine needs a moment to end a process
         assert child.returncode in (130, -signal.SIGTERM)

@@ -16,7 +16,7 @@ from adabest.algorithms import ALGORITHMS
 from adabest.errors import InputError
 from adabest.experiments.choice import PointRow
 from adabest.experiments.sealed_file import read_sealed, write_sealed
-from adabest.registry import check_options, options_of
+from adabest.registry import convert, options_of
 from adabest.runs import Points, Run
 from adabest.runs.config import CONFIG_OPTIONS
 from adabest.runs.records import Status, check_metrics, check_partition, conform
@@ -307,8 +307,8 @@ def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
     known = dict(CONFIG_OPTIONS)
     if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
         known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
-    typed = {name: value for name, value in settings.items() if name in known}
-    check_options(where, typed, known, text=False)
+    for name in settings.keys() & known:
+        convert(f"{where}.{name}", settings[name], known[name].type, text=False)
 
 
 def _check_columns(where: str, columns: Mapping[str, Sequence[float | None]]) -> None:
