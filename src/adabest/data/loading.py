@@ -1,9 +1,10 @@
 """How the name of a data set becomes one."""
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from adabest.data.huggingface import huggingface
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
-from adabest.errors import InputError
-from adabest.registry import Option, Registry, check_options, options_of, split_specification
+from adabest.errors import AdabestError, InputError, told
+from adabest.registry import Option, Registry, check_options, options_of, shown, split_specification
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry(
     kind="data set",
@@ -46,7 +47,8 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         InputError: If there is no such data set, or it can't be read.
     """
     if is_file_name(name):
-        return from_npz(Path(name))
+        with _reading(name):
+            return from_npz(Path(name))
     title, given = split_specification(name)
     found = DATASETS.find(title)
     options = _options(found)
@@ -56,10 +58,28 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         raise InputError(f"data set {title!r} needs a value for {missing[0]}, as in {title},{missing[0]}=...")
     if _DATA_DIR in options:
         values[_DATA_DIR] = data_dir
-    dataset: Any = found(**values) if callable(found) else found
+    with _reading(name, ours=title in DATASETS.builtin):
+        dataset: Any = found(**values) if callable(found) else found
     if not isinstance(dataset, Dataset):
         raise InputError(f"data set {name!r} gave a {type(dataset).__name__}, not an adabest Dataset")
     return dataset
+
+
+@contextlib.contextmanager
+def _reading(name: str, *, ours: bool = True) -> Iterator[None]:
+    """Tells what went wrong where a data set is made, by a function of this package's or of the user's own."""
+    try:
+        yield
+    except AdabestError:
+        raise
+    except OSError as error:
+        raise InputError(f"data set {shown(name)} can't be read: {error.strerror or error}") from error
+    except (Exception, SystemExit) as error:
+        if ours:
+            raise
+        raise InputError(
+            f"data set {name!r} raised {told(error)}; a function of one's own should return an adabest Dataset"
+        ) from error
 
 
 def findable(name: str) -> str:
