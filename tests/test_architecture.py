@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parent.parent
 # From the cellar to the roof. What stands in one line may not import each other, unless said below.
 FLOORS = (
     ("errors",),
-    ("registry", "random"),
+    ("registry", "random", "machine"),
     ("data",),
     ("federation",),
     ("models",),

@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from adabest import machine
 from adabest.engine import Memory
 from adabest.engine import clients as clients_module
 from adabest.engine import memory as memory_module
 from adabest.engine.clients import ClientStore
-from adabest.engine.memory import parse_size, size_in_words
+from adabest.engine.memory import parse_size
 from adabest.errors import InputError
+from adabest.machine import size_in_words
 
 ROW = 4 * 4 + 8 + 3  # bytes of what `row` makes
 HUGE = 2**40
@@ -289,21 +291,21 @@ class TestBudgets:
     def test_stores_without_a_limit_share_the_machine(self) -> None:
         budgets = [Memory().tiers[0].budget for _ in range(2)]
         assert budgets[0] is budgets[1]
-        assert budgets[0].capacity == memory_module._machine_memory() // 4
+        assert budgets[0].capacity == machine.total_memory() // 4
         assert memory(5).tiers[0].budget is not memory(5).tiers[0].budget
 
     def test_a_container_may_use_less_than_the_machine_has(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        whole = memory_module._machine_memory()
+        whole = machine.total_memory()
         files = [tmp_path / "max", tmp_path / "limit", tmp_path / "missing"]
-        monkeypatch.setattr(memory_module, "_LIMITS", tuple(map(str, files)))
+        monkeypatch.setattr(machine, "_CONTAINER_LIMITS", tuple(map(str, files)))
         files[0].write_text("max\n")
         files[1].write_text("9223372036854771712\n")
-        unlimited = memory_module._machine_memory()
+        unlimited = machine.total_memory()
         assert unlimited >= whole
         files[0].write_text("12345678\n")
-        assert memory_module._machine_memory() == 12345678
+        assert machine.total_memory() == 12345678
 
     def test_the_disk_is_asked_where_the_file_will_be(self, tmp_path: Path) -> None:
         found = memory(on_disk=None, folder=tmp_path / "not" / "yet").tiers[-1].budget.capacity
@@ -388,7 +390,7 @@ def test_sizes(text: str, size: int) -> None:
     assert parse_size("client_memory", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", "1e9", "6 G", "GiB", "1,5GB", "1.GB", "infMB", "nan"])
+@pytest.mark.parametrize("text", ["", "much", "-1", "1e9", "6 G", "GiB", "1,5GB", "1.GB", "infMB", "nan", "9" * 400])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(InputError, match=r"client_disk = .*: a size looks like 6GiB, 500MB or 0"):
         parse_size("client_disk", text)
@@ -396,7 +398,15 @@ def test_what_is_no_size(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "words"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (6_383_696, "6.38 MB"), (999_999, "1 MB"), (13 * 10**9, "13 GB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (6_383_696, "6.38 MB"),
+        (999_999, "1 MB"),
+        (13 * 10**9, "13 GB"),
+        (10**400, "over 1,000,000 EB"),
+    ],
 )
 def test_sizes_in_words(size: int, words: str) -> None:
     assert size_in_words(size) == words

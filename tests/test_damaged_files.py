@@ -39,7 +39,7 @@ class TestPickles:
         assert not ran.exists()
 
         # Not even if someone found another content with the same sum.
-        content = pickle.dumps(Evil())
+        content = pickle.dumps(Evil(), protocol=2)
         file = File("train", content, tiny.md5(content))
         with pytest.raises(InputError, match=r"it asks for .*, which no array needs"):
             pickled("fine_labels")([file], tiny.TINY_CIFAR100, "train")

@@ -3,7 +3,9 @@
 import contextlib
 import difflib
 import os
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 _GO_ON = "To go on: "
@@ -75,3 +77,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {', '.join(options) or 'none'}"
+
+
+def told(error: BaseException) -> str:
+    """Words an exception that someone else's code raised: its type, its message, and the line it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"

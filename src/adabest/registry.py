@@ -18,7 +18,6 @@ import math
 import os
 import re
 import sys
-import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -26,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from adabest.errors import AdabestError, InputError, nearest
+from adabest.errors import AdabestError, InputError, nearest, told
 
 T = TypeVar("T")
 
@@ -161,13 +160,10 @@ def blaming(kind: str, name: str) -> Iterator[None]:
         yield
     except AdabestError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not is_own_name(name):
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise InputError(
-            f"{kind} {name!r} raised {type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-        ) from error
+        raise InputError(f"{kind} {name!r} raised {told(error)}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,10 +304,18 @@ def options_of(target: Callable[..., Any], skip: int = 0) -> dict[str, Option]:
     Args:
         target: A class or function.
         skip: How many leading parameters the package fills in itself.
+
+    Raises:
+        InputError: If it has no signature that can be read.
     """
     function: Any = target.func if isinstance(target, functools.partial) else target
-    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    try:
+        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+        parameters = list(inspect.signature(target).parameters.values())[skip:]
+    except Exception as error:  # annotations are code of whoever wrote them, and functions in C may have no signature
+        raise InputError(
+            f"the options of {getattr(target, '__name__', target)!r} can't be read off its signature: {told(error)}"
+        ) from error
     return {
         p.name: Option(hints.get(p.name, Any), dataclasses.MISSING if p.default is p.empty else p.default)
         for p in parameters
@@ -343,6 +347,8 @@ def check_options(
     return {name: convert(name, value, options[name].type, text=text) for name, value in values.items()}
 
 
+_LARGEST = 2**63  # whole numbers are below it, so that tensors and TOML files can hold them
+_LETTERS = 200  # of a value, in a message
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -373,10 +379,11 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
         for choice in arguments:
             if value == choice or (text and value == str(choice)):
                 return choice
-        raise InputError(f"{name} = {value!r} isn't one of its values; {nearest(str(value), map(str, arguments))}")
+        known = nearest(value if isinstance(value, str) else "", map(str, arguments))
+        raise InputError(f"{name} = {shown(value)} isn't one of its values; {known}")
     if origin is tuple:
         if not isinstance(value, list | tuple) and not (text and isinstance(value, str)):
-            raise InputError(f"{name} should be a list, not {value!r}")
+            raise InputError(f"{name} should be a list, not {shown(value)}")
         items = [part for part in value.split("x") if part] if isinstance(value, str) else value
         kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
         if len(items) != len(kinds):
@@ -388,8 +395,19 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
     if converted is None:
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
         wanted = words.get(annotation, "valid")
-        raise InputError(f"{name} should be {wanted}, not {value!r}")
+        if annotation is int and (type(value) is int or (isinstance(value, str) and value.strip("+-").isdecimal())):
+            wanted += " from -2⁶³ to below 2⁶³"
+        raise InputError(f"{name} should be {wanted}, not {shown(value)}")
     return converted
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: not too long, and whatever it is, since Python refuses to write some numbers."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "a number or list too long to be shown"
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}…"
 
 
 def _convert_plain(value: Any, annotation: Any) -> Any:
@@ -404,11 +422,12 @@ def _convert_plain(value: Any, annotation: Any) -> Any:
         if annotation is float:
             return float(value)
         if annotation is int:
-            if isinstance(value, float):
-                return int(value) if math.isfinite(value) and value == int(value) else None
-            return int(value)
-    except (TypeError, ValueError, OverflowError):
+            if isinstance(value, float) and not (math.isfinite(value) and value == int(value)):
+                return None
+            whole = int(value)
+            return whole if -_LARGEST <= whole < _LARGEST else None
+        if annotation is Path and value and isinstance(value, str | Path) and "\0" not in str(value):
+            return Path(value).expanduser()
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one where ~ is the home of nobody known
         return None
-    if annotation is Path and value and isinstance(value, str | Path):
-        return Path(value).expanduser()
     return value if annotation is str and isinstance(value, str) else None

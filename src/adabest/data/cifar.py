@@ -6,6 +6,7 @@ Both are described by A. Krizhevsky on the page of *The CIFAR-10 dataset*.
 import io
 import math
 import pickle
+import pickletools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ _NEEDED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }
+_PROTOCOL = 2  # Python 2 wrote the official files in it
 
 
 def binary(label_bytes: int) -> Reader:
@@ -74,14 +76,36 @@ class _ArrayUnpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no array needs") from None
 
 
+def _check_operations(content: bytes) -> None:
+    """Refuses a pickle of a later protocol, or one that numbers what it remembers in a way that takes much memory.
+
+    The unpickler holds a table as long as the largest of these numbers.
+    """
+    for operation, argument, place in pickletools.genops(content):
+        if operation.proto > _PROTOCOL:
+            raise pickle.UnpicklingError(f"it uses {operation.name}, which protocol {_PROTOCOL} doesn't have")
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= (place or 0):
+            raise pickle.UnpicklingError(f"it remembers something as number {argument} at byte {place}")
+
+
+def _labels(labels: Any) -> np.ndarray:
+    """The labels of a list of numbers. A list of anything else might be of lists of lists that become huge."""
+    if type(labels) is not list or not all(type(label) is int for label in labels):
+        raise TypeError(f"labels should be a list of numbers, not a {type(labels).__name__}")
+    return np.array(labels, dtype=np.int64)
+
+
 def _pickled_file(file: File, spec: Spec, records: int, key: str) -> Arrays:
     if file.md5 is None:
         raise InputError(f"{file.where} is pickled and has no published md5 sum to be trusted by, so it isn't read")
     file.verify()
     width = math.prod(spec.shape)
     try:
+        _check_operations(file.content)
         batch = _ArrayUnpickler(io.BytesIO(file.content), encoding="bytes").load()
-        images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
+        images, labels = batch[b"data"], _labels(batch[key.encode()])
+        if type(images) is not np.ndarray:
+            raise TypeError(f"data should be an array, not a {type(images).__name__}")
     except Exception as error:  # a pickle is a program: it may stumble in any way
         raise damaged(file.where, f"can't be unpickled ({error!r})", f"a dictionary with data and {key} was") from error
     if images.dtype != np.uint8 or images.shape != (records, width) or labels.shape != (records,):

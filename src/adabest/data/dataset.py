@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,14 @@ import torch
 from torch import Tensor
 
 from adabest.data.inputs import Inputs
+from adabest.data.npz import read_npz
 from adabest.errors import InputError
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _CLIENTS = "clients"
+# Classes that a data set may have, although it has fewer samples: more than any that is published has names for. A
+# label above both is no class but damage, or an identifier, and every client would get a count of each class below.
+_MOST_UNSEEN_CLASSES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Dataset:
             raise InputError(
                 f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
             )
+        _check_classes(self.name, self.classes, len(self.y_train) + len(self.y_test))
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
 
@@ -157,18 +160,14 @@ def from_npz(path: Path) -> Dataset:
     """
     if not path.is_file():
         raise InputError(f"data set file {path} doesn't exist")
-    arrays: Mapping[str, Any] = {}
-    try:
-        with path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.lib.npyio.NpzFile):
-                arrays = {key: content[key] for key in content.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"data set file {path} can't be read as .npz: {error}") from error
+    arrays = read_npz(path)
     missing = [key for key in _ARRAYS if key not in arrays]
     if missing:
         raise InputError(f"data set file {path} lacks {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
-    return from_arrays(*(arrays[key] for key in _ARRAYS), clients=arrays.get(_CLIENTS), name=path.stem)
+    try:
+        return from_arrays(*(arrays[key] for key in _ARRAYS), clients=arrays.get(_CLIENTS), name=path.stem)
+    except InputError as error:
+        raise InputError(f"data set file {path}: {error}") from error
 
 
 def _as_tensor(key: str, value: Any) -> Tensor:
@@ -176,14 +175,17 @@ def _as_tensor(key: str, value: Any) -> Tensor:
         if isinstance(value, Tensor):
             tensor = value.detach().cpu()
         else:
-            array = np.array(value)
-            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
-    except (TypeError, ValueError) as error:
+            array = np.asarray(value)
+            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # always a copy
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{key} can't be used as numbers: {error}") from error
     if key.startswith("y"):
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             raise InputError(f"{key} should hold whole numbers, not {tensor.dtype}")
-        return tensor.to(torch.int64)
+        whole = tensor.to(torch.int64)
+        if tensor.dtype == torch.uint64 and bool((whole < 0).any()):
+            raise InputError(f"{key} holds labels of 2⁶³ and more; labels count from 0")
+        return whole
     if tensor.dtype == torch.uint8:
         return tensor
     if not tensor.is_floating_point():
@@ -205,17 +207,27 @@ def _check_clients(name: str, clients: Tensor, samples: int) -> None:
             f"data set {name}: clients ({tuple(clients.shape)}, {clients.dtype}) should be one int64 for each of the "
             f"{samples} training samples"
         )
-    if int(clients.min()) < 0 or not bool((torch.bincount(clients) > 0).all()):
+    least, most = int(clients.min()), int(clients.max())
+    if least < 0 or most >= samples or not bool((torch.bincount(clients) > 0).all()):
         raise InputError(f"data set {name}: clients should count from 0 without gaps; from_arrays numbers them so")
+
+
+def _check_classes(name: str, classes: int, samples: int) -> None:
+    most = max(_MOST_UNSEEN_CLASSES, samples)
+    if classes > most:
+        raise InputError(
+            f"data set {name}: {classes:,} classes are more than its {samples:,} samples could show (up to {most:,} "
+            "are taken); labels should count the classes from 0, so number them anew"
+        )
 
 
 def _check(name: str, arrays: Mapping[str, Any]) -> None:
     for split in ("train", "test"):
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-        if y.ndim != 1 or len(x.shape) < 2 or len(x) != len(y) or len(y) == 0:
+        if y.ndim != 1 or len(x.shape) < 2 or len(x) != len(y) or 0 in x.shape:
             raise InputError(
                 f"data set {name}: x_{split} {tuple(x.shape)} and y_{split} {tuple(y.shape)} should have the same, "
-                "non-zero number of samples, x at least two dimensions and y one"
+                "non-zero number of samples, x at least two dimensions, none of them 0, and y one"
             )
         if int(y.min()) < 0:
             raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")

@@ -4,7 +4,6 @@ G. Cohen, S. Afshar, J. Tapson, A. van Schaik: *EMNIST: an extension of MNIST to
 arXiv:1702.05373. The images were written column by column, so rows and columns are swapped back here.
 """
 
-import io
 import math
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from adabest.data.files import File, damaged
 from adabest.data.idx import read_idx
+from adabest.data.matlab import read_matlab_array
 from adabest.data.spec import Arrays, Spec, Split, check_labels
 
 
@@ -27,18 +27,18 @@ def read_matlab(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
     Raises:
         InputError: If it isn't such a file, or holds another number of records.
     """
-    from scipy.io import loadmat
-
     (file,) = files
     records, width = spec.records[split], math.prod(spec.shape)
     file.verify()
     try:
-        part = loadmat(io.BytesIO(file.content), variable_names=["dataset"])["dataset"][0, 0][split][0, 0]
-        images, labels = np.asarray(part["images"]), np.asarray(part["labels"]).reshape(-1)
-    except Exception as error:  # scipy raises whatever it stumbles over
+        images, labels = (
+            read_matlab_array(file.where, file.content, ("dataset", split, name)) for name in ("images", "labels")
+        )
+    except ValueError as error:
         raise damaged(
-            file.where, f"can't be read as a .mat file ({error!r})", f"one with dataset.{split}.images and .labels was"
+            file.where, f"can't be read as a .mat file ({error})", f"one with dataset.{split}.images and .labels was"
         ) from error
+    labels = labels.reshape(-1)
     if images.dtype != np.uint8 or images.shape != (records, width) or labels.shape != (records,):
         raise damaged(
             file.where,

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import io
 import tarfile
 import zipfile
 import zlib
@@ -10,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from adabest.data.limits import Counted, gunzip, read_entry, refuse_growth
 from adabest.errors import InputError
 
 _ADVICE = "Replace it by a good copy, or delete it, and the data set is downloaded again"
-# All that the libraries raise for damaged archives; RuntimeError is zipfile's, for what it has no way to unpack.
-_UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 _CHUNK = 1 << 20
 
 
@@ -72,6 +72,7 @@ def read_folder(folder: Path, sums: Mapping[str, str | None]) -> dict[str, File]
     for name, md5 in sums.items():
         path = stored_as(folder, name) or folder / name
         with _reading(path):
+            refuse_growth(path, path.stat().st_size, path.stat().st_size)
             content = path.read_bytes()
         files[name] = File(str(path), _unpacked(str(path), content), md5)
     return files
@@ -96,8 +97,10 @@ def read_archive(path: Path, md5: str | None, inside: str, sums: Mapping[str, st
     wanted = {f"{inside}/{name}{ending}": name for name in sums for ending in ("", ".gz")}
     try:
         members = _zip_members(path, wanted) if path.suffix == ".zip" else _tar_members(path, wanted)
-    except _UNREADABLE as error:
-        raise damaged(path, f"can't be unpacked ({error})", "an intact archive was") from error
+    except InputError:
+        raise
+    except Exception as error:  # zipfile and tarfile raise whatever they stumble over in a damaged archive
+        raise damaged(path, f"can't be unpacked ({error!r})", "an intact archive was") from error
     contents = {wanted[member]: (f"{path}: {member}", content) for member, content in members.items()}
     for name in sums:
         if name not in contents:
@@ -117,8 +120,8 @@ def _unpacked(where: str, content: bytes) -> bytes:
     if not where.endswith(".gz"):
         return content
     try:
-        return gzip.decompress(content)
-    except _UNREADABLE as error:
+        return gunzip(where, content)
+    except (OSError, EOFError, zlib.error) as error:
         raise damaged(where, f"can't be unpacked ({error})", "an intact gzip file was") from error
 
 
@@ -132,14 +135,25 @@ def _md5_of(path: Path) -> str:
 
 def _zip_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if name in wanted}
+        entries = [archive.getinfo(name) for name in archive.namelist() if name in wanted]
+        refuse_growth(path, path.stat().st_size, sum(entry.file_size for entry in entries))
+        return {entry.filename: read_entry(archive, entry) for entry in entries}
 
 
 def _tar_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    members = {}
-    with tarfile.open(path, "r:*") as archive:
+    """The wanted files of a .tar.gz archive, which is read as a stream: nothing is inflated twice, or beyond a limit.
+
+    Sparse files are none of these: a few bytes of theirs may stand for any number of zeros.
+    """
+    size, members = path.stat().st_size, {}
+    with (
+        gzip.open(path) as unpacked,
+        io.BufferedReader(Counted(path, size, unpacked)) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
         for member in archive:
-            file = archive.extractfile(member) if member.name in wanted and member.isfile() else None
-            if file is not None:
-                members[member.name] = file.read()
+            if member.name in wanted and member.isfile() and not member.issparse():
+                refuse_growth(path, size, member.size)
+                file = archive.extractfile(member)
+                members[member.name] = b"" if file is None else file.read()
     return members

@@ -1,7 +1,8 @@
 """Any image set of Hugging Face's ``datasets`` that has a label column, from disk or from the hub."""
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
 from adabest.data.split import stratified_test_split
-from adabest.errors import InputError, nearest
+from adabest.errors import InputError, nearest, told
 
 _GREY = {"1", "L", "LA"}
 _DEEP = ("I", "F")  # more than a byte a pixel
@@ -50,28 +51,42 @@ def huggingface(
             "data set 'huggingface' needs either path=..., for one on disk, or name=..., for one on the hub"
         )
     title = str(name if path is None else path)
-    opened = _open(path, name, subset)
-    training = _choose(title, "split", opened, train)
-    columns = _columns(title, training.features, image, label, client)
-    splits = {train: training}
-    if test_share is None:
-        splits[test] = _test_split(title, opened, train, test)
-        _columns(title, splits[test].features, columns["image"], columns["label"], None)
-    labels, classes = _labels(title, columns["label"], splits.values())
-    images = _images(title, columns["image"], splits)
-    testing = np.arange(len(labels)) >= len(training) if test_share is None else _put_aside(title, labels, test_share)
-    clients = None
-    if client is not None:
-        clients = np.asarray(training[client][:])[~testing[: len(training)]]
-    dataset = from_arrays(
-        images[~testing],
-        labels[~testing],
-        images[testing],
-        labels[testing],
-        clients=clients,
-        name=title if path is None else path.stem,
-    )
-    return dataclasses.replace(dataset, classes=max(classes, dataset.classes))
+    with _reading(title):
+        opened = _open(path, name, subset)
+        training = _choose(title, "split", opened, train)
+        columns = _columns(title, training.features, image, label, client)
+        splits = {train: training}
+        if test_share is None:
+            splits[test] = _test_split(title, opened, train, test)
+            _columns(title, splits[test].features, columns["image"], columns["label"], None)
+        labels, classes = _labels(title, columns["label"], splits.values())
+        images = _images(title, columns["image"], splits)
+        testing = (
+            np.arange(len(labels)) >= len(training) if test_share is None else _put_aside(title, labels, test_share)
+        )
+        clients = None
+        if client is not None:
+            clients = np.asarray(training[client][:])[~testing[: len(training)]]
+        dataset = from_arrays(
+            images[~testing],
+            labels[~testing],
+            images[testing],
+            labels[testing],
+            clients=clients,
+            name=title if path is None else path.stem,
+        )
+        return dataclasses.replace(dataset, classes=max(classes, dataset.classes))
+
+
+@contextlib.contextmanager
+def _reading(title: str) -> Iterator[None]:
+    """Names what is read in an error: damaged files are found out late, by any of the many readers of ``datasets``."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # that package has no type of its own for them
+        raise InputError(f"{title} can't be read by the package datasets: {told(error)}") from error
 
 
 def _open(path: Path | None, name: str | None, subset: str | None) -> Mapping[str, Any]:

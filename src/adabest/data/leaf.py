@@ -14,6 +14,10 @@ import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
 from adabest.errors import InputError
+from adabest.machine import refuse_beyond_memory
+
+_OBJECTS = 12  # bytes that a byte of JSON becomes: "0.5, " is five, a number in a list 32, and "[]," 64
+_LARGEST = 2**53  # from here on, not every whole number is a float64
 
 
 def leaf(path: Path, shape: tuple[int, ...] | None = None) -> Dataset:
@@ -30,7 +34,12 @@ def leaf(path: Path, shape: tuple[int, ...] | None = None) -> Dataset:
     root = path / "data" if (path / "data" / "train").is_dir() else path
     x_train, y_train, users = _read(root / "train", shape)
     x_test, y_test, _ = _read(root / "test", shape)
-    return from_arrays(x_train, y_train, x_test, y_test, clients=users, name=path.resolve().name)
+    numbers = {user: number for number, user in enumerate(sorted(set(users)))}
+    clients = [numbers[user] for user in users]  # an array of their names would take the longest one for each sample
+    try:
+        return from_arrays(x_train, y_train, x_test, y_test, clients=clients, name=path.resolve().name)
+    except InputError as error:
+        raise InputError(f"{root}: {error}") from error
 
 
 def _read(folder: Path, shape: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -65,7 +74,12 @@ def _shaped(where: str, x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndar
 def _users(path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """The users of a file who have samples, with their inputs and labels."""
     try:
+        refuse_beyond_memory(f"{path} as JSON", {"its objects": _OBJECTS * path.stat().st_size}, "split it into files")
         content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise InputError(
+            f"{path} can't be read as JSON: it is nested too deeply; LEAF's files are four deep"
+        ) from error
     except (OSError, ValueError) as error:  # text that isn't UTF-8 is a ValueError, too
         raise InputError(f"{path} can't be read as JSON: {error}") from error
     if not (
@@ -74,6 +88,8 @@ def _users(path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         and isinstance(content.get("user_data"), dict)
     ):
         raise InputError(f"{path} isn't a file of LEAF's: it should hold a list users and an object user_data")
+    if not all(isinstance(user, str) for user in content["users"]):
+        raise InputError(f"{path}: users should be texts, the keys of user_data")
     counts = content.get("num_samples", [None] * len(content["users"]))
     if not isinstance(counts, list) or len(counts) != len(content["users"]):
         raise InputError(f"{path}: num_samples should have one number for each of {len(content['users'])} users")
@@ -82,18 +98,19 @@ def _users(path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         if count not in (None, len(y)):
             raise InputError(f"{path}, user {user}: num_samples says {count}, but there are {len(y)}")
         if len(y):
-            yield str(user), x, y
+            yield user, x, y
 
 
 def _samples(where: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(data, Mapping) or not {"x", "y"} <= data.keys():
         raise InputError(f"{where}: user_data should hold x and y")
     try:
-        x, y = np.asarray(data["x"], dtype=np.float32), np.asarray(data["y"], dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused for that
+            x, y = np.asarray(data["x"], dtype=np.float32), np.asarray(data["y"], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{where}: x and y should be numbers, and inputs of one shape: {error}") from error
     if x.ndim < 1 or y.ndim != 1:
         raise InputError(f"{where}: x should be a list of inputs and y one of labels")
-    if len(x) != len(y) or not bool((y == np.floor(y)).all()):
+    if len(x) != len(y) or not bool(((y == np.floor(y)) & (np.abs(y) < _LARGEST)).all()):
         raise InputError(f"{where}: x has {len(x)} inputs and y {len(y)} labels, which should be whole numbers")
     return x, y.astype(np.int64)

@@ -1,9 +1,10 @@
 """How the name of a data set becomes one."""
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
 from adabest.errors import InputError
-from adabest.registry import Option, Registry, blaming, check_options, options_of, split_specification
+from adabest.registry import Option, Registry, blaming, check_options, options_of, shown, split_specification
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry(
     kind="data set",
@@ -46,7 +47,8 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         InputError: If there is no such data set, it can't be read, or a function of the user's own raised something.
     """
     if is_file_name(name):
-        return from_npz(Path(name))
+        with _reading(name):
+            return from_npz(Path(name))
     title, given = split_specification(name)
     found = DATASETS.find(title)
     options = _options(found)
@@ -56,11 +58,20 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
         raise InputError(f"data set {title!r} needs a value for {missing[0]}, as in {title},{missing[0]}=...")
     if _DATA_DIR in options:
         values[_DATA_DIR] = data_dir
-    with blaming("data set", title):
+    with _reading(name), blaming("data set", title):
         dataset: Any = found(**values) if callable(found) else found
     if not isinstance(dataset, Dataset):
         raise InputError(f"data set {name!r} gave a {type(dataset).__name__}, not an adabest Dataset")
     return dataset
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Says of which data set a file can't be read."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"data set {shown(name)} can't be read: {error.strerror or error}") from error
 
 
 def findable(name: str) -> str:

@@ -26,8 +26,12 @@ def data_folder(data_dir: str | None = None) -> Path:
     named = data_dir or os.environ.get(VARIABLE)
     if not named:
         return platformdirs.user_cache_path("adabest", appauthor=False)
-    folder = Path(named).expanduser().absolute()
-    if not folder.is_dir():
+    try:
+        folder = Path(named).expanduser().absolute()
+        there = folder.is_dir()
+    except (OSError, RuntimeError, ValueError):  # a name too long, ~ of nobody, a NUL in it
+        there = False
+    if not there:
         how = f"data_dir = {data_dir}" if data_dir else f"{VARIABLE} = {named}"
         raise InputError(f"{how}: there is no such folder; name the one with the data, or make it to download to it")
     return folder

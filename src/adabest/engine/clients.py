@@ -16,8 +16,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from adabest.engine.memory import Memory, Tier, size_in_words
+from adabest.engine.memory import Memory, Tier
 from adabest.errors import InputError
+from adabest.machine import size_in_words
 
 _PAGE = 128 * 2**20  # bytes that a page may always have
 _PART = 16  # or it may have one part in so many of all rows: a mapped page keeps a file open, so they must stay few

@@ -19,16 +19,15 @@ import torch
 from torch import Tensor
 
 from adabest.errors import InputError
+from adabest.machine import size_in_words, total_memory
 
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{kind}": base**power
     for power, letter in enumerate("kmgt", start=1)
     for kind, base in (("b", 1000), ("ib", 1024))
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)")
 _SHARE = 4  # of the machine's and of the device's memory one part is for what clients keep, by default
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # what a container may use
-_UNKNOWN_MEMORY = 8 * 2**30
 
 
 def parse_size(name: str, text: str) -> int:
@@ -41,17 +40,6 @@ def parse_size(name: str, text: str) -> int:
     if match is None or match[2].lower() not in _UNITS:
         raise InputError(f"{name} = {text!r}: a size looks like 6GiB, 500MB or 0")
     return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def size_in_words(size: int) -> str:
-    """Bytes as one reads them: 6.4 MB."""
-    if size < 1000:
-        return f"{size} B"
-    for letter in "kMGT":
-        size_in_unit = size / _UNITS[letter.lower() + "b"]
-        if size_in_unit < 999.5 or letter == "T":
-            break
-    return f"{size_in_unit:.3g} {letter}B"
 
 
 class Budget:
@@ -167,20 +155,8 @@ def _budget(size: int | None, device: str) -> Budget:
 @functools.cache
 def _shared_budget(device: str) -> Budget:
     """What all stores of this process that weren't given a limit share."""
-    there = _machine_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    there = total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
     return Budget(there // _SHARE)
-
-
-def _machine_memory() -> int:
-    """What this process may use at most, as far as one can tell."""
-    found = []
-    if hasattr(os, "sysconf"):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for path in map(Path, _LIMITS):
-        limit = path.read_text(encoding="ascii").strip() if path.is_file() else ""
-        if limit.isdecimal():
-            found.append(int(limit))
-    return min(found, default=_UNKNOWN_MEMORY)
 
 
 def _free_on_disk(folder: Path | None) -> int:
