@@ -139,7 +139,7 @@ def check_choices(content: Any, folder: Path) -> bool:
     return True
 
 
-def trials(count: int) -> Any:
+def trials(count: int) -> settings:
     return settings(
         max_examples=count,
         deadline=None,

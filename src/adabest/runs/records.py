@@ -6,7 +6,6 @@ know the files of a run's folder.
 
 import dataclasses
 import functools
-import math
 import reprlib
 import types
 from collections.abc import Container, Iterable, Mapping
@@ -209,7 +208,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value is of a plain type; numbers are finite and of a size that can be worked with."""
     if kind is float:
-        return type(value) in (int, float) and math.isfinite(value) and abs(value) <= _LARGEST
+        return type(value) in (int, float) and abs(value) <= _LARGEST
     if kind is int:
         return type(value) is int and abs(value) <= _LARGEST_WHOLE
     if kind is str:
