@@ -211,7 +211,8 @@ class TestReport:
     def test_a_diverged_run_is_in_the_table(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         settings = tiny(evaluate_every=1, fuse=3, out=tmp_path / "all")
         given = ["--algorithms", "fedavg", "tiny_runs:Bomb"]
-        for line in (["compare", *arguments(**settings), *given], ["resume", tmp_path / "all"]):
+        again = ["resume", tmp_path / "all", "--allow", "tiny_runs:Bomb"]
+        for line in (["compare", *arguments(**settings), *given], again):
             assert command(*line) == 3
             assert "diverged in round 3" in " ".join(capsys.readouterr().out.split())
         table = table_of(tmp_path / "all")

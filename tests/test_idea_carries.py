@@ -18,6 +18,7 @@ from torch import Tensor
 from adabest.algorithms import ALGORITHMS, Algorithm, FedAvg
 from adabest.algorithms.base import ClientContext, Correction, Nothing, Replies, ServerContext, Update, Work
 from adabest.engine import QuadraticTask
+from adabest.registry import naming
 
 CLIENTS = 4
 ETA, DECAY = 0.1, 0.8  # a rate that falls fast, so that a formula with the wrong round's rate is found out
@@ -402,7 +403,8 @@ def test_it_resumes_to_the_last_bit(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_found_by_module_and_name(name: str) -> None:
     """As ``--algorithm my_module:MyAlgorithm`` does it."""
-    assert ALGORITHMS.find(f"{__name__}:{name}") is globals()[name]
+    with naming(f"{__name__}:{name}"):
+        assert ALGORITHMS.find(f"{__name__}:{name}") is globals()[name]
 
 
 def test_two_exchanges_cost_two_exchanges() -> None:
