@@ -517,8 +517,10 @@ class TestReading:
         done = run(tmp_path / "run", evaluate_every=1, rounds=2)
         lines = (done.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
         (done.folder / "metrics.jsonl").write_text(lines[0][:20] + "\n" + lines[1])
+        damaged = adabest.load(done.folder)
+        assert damaged.final == done.final
         with pytest.raises(InputError, match=r"metrics.jsonl, line 1 is damaged"):
-            adabest.load(done.folder)
+            damaged.curve("round")
         (done.folder / "metrics.jsonl").write_text("".join(lines))
         (done.folder / "status.json").write_text("{")
         with pytest.raises(InputError, match=r"status.json is damaged"):
