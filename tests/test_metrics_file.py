@@ -220,12 +220,17 @@ DAMAGED = {
     b'{"round": 2, "a": 1e5e5}': "Expecting ',' delimiter",
     b'{"round": 2, "a": 1e5.5}': "Expecting ',' delimiter",
     b'{"round": 2, "a": 1e}': "Expecting ',' delimiter",
+    b'{"round": 2, "a": 012}': "Expecting ',' delimiter",
+    b'{"round": 2, "a": -00.5}': "Expecting ',' delimiter",
+    b'{"round": 2, "a": .5}': "Expecting value",
+    b'{"round": 2, "a": 5.}': "Expecting ',' delimiter",
     b'{"round": 2, "a": +1}': "Expecting value",
     b'{"round": 2, "a": -}': "Expecting value",
     b'{"round": 2, "a": nul}': "Expecting value",
     b'{"round": 2, "a": }': "Expecting value",
     b'{"round": 2, "a": 1},': "Extra data",
     b'{"round": 2, "a\\x": 1}': "Invalid .*escape",
+    b'{"round": 2, "\xed\xa0\x80": 1}': "utf-8",
     b'{"round": 2 "a": 1}': "Expecting ',' delimiter",
 }
 

@@ -520,9 +520,7 @@ class TestReading:
         done = run(tmp_path / "run", evaluate_every=1, rounds=2)
         lines = (done.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
         (done.folder / "metrics.jsonl").write_text(lines[0][:20] + "\n" + lines[1])
-        with pytest.raises(
-            InputError, match=r"metrics.jsonl has .*: rows that manifest.json proves are lost"
-        ):
+        with pytest.raises(InputError, match=r"metrics.jsonl has .*: rows that manifest.json proves are lost"):
             adabest.load(done.folder)
         (done.folder / "metrics.jsonl").write_text("".join(lines))
         (done.folder / "status.json").write_text("{")

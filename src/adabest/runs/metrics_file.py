@@ -35,7 +35,13 @@ _DIVERGED = "diverged"
 _MARKS = b"0123456789.-+enul"  # all that numbers and null are written with
 _ONE_A_LINE = bytes.maketrans(b",", b"\n")
 _WHOLE = {b"0", b"-0"}
-_FRACTIONS = {sign + digits for sign in (b"", b"-") for digits in (b"0.0", b"0e-0", b"0e+0", b"0.0e-0", b"0.0e+0")}
+_EXPONENTS = (b"e-0", b"e-00", b"e+0", b"e+00")
+_FRACTIONS = {
+    sign + digits + exponent
+    for sign in (b"", b"-")
+    for digits, exponents in {b"0.0": (b"", *_EXPONENTS), b"0": _EXPONENTS}.items()
+    for exponent in exponents
+}
 _ABSENT = {b"null"}
 _SHAPES = _WHOLE | _FRACTIONS | _ABSENT
 
@@ -334,7 +340,8 @@ def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
     Returns:
         None if the lines should be read one by one: they aren't alike, or something is wrong with one of them.
     """
-    block = block.replace(b"\r\n", b"\n")
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
     count = block.count(b"\n")
     begin, *parts = block.split(b'"')
     names = _names(parts[::2], count)
@@ -347,6 +354,8 @@ def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
     kinds = [set(shapes[place :: len(names)]) for place in range(len(names))]
     if not all(kind <= _SHAPES for kind in kinds):
         return None
+    if any(kind & _ABSENT for kind in kinds):
+        numbers = numbers.replace(b"null", b"nan")
     table = _converted(numbers, len(names), count)
     by_name = dict(zip(names, zip(table, kinds, strict=True), strict=True))
     if _ROUND not in by_name or not by_name[_ROUND][1] <= _WHOLE:
@@ -366,26 +375,31 @@ def _names(found: Sequence[bytes], count: int) -> list[str]:
     if not width or first * count != found or len(set(first)) < width:
         return []
     try:
-        return [json.loads(b'"%b"' % name) for name in first]
+        return [json.loads(f'"{name.decode()}"') for name in first]
     except ValueError:
         return []
 
 
 def _shapes(numbers: bytes) -> list[bytes]:
-    """Numbers, one a line, with a single 0 in place of each row of digits."""
+    """Numbers, one a line, with a single 0 in place of each row of digits, and two of one that begins with 0.
+
+    So 012, which isn't JSON, differs from 12. Digits behind a point may begin with 0.
+    """
     letters = np.frombuffer(numbers, np.uint8)
     is_digit = (letters >= ord("0")) & (letters <= ord("9"))
-    kept = np.append(True, ~(is_digit[1:] & is_digit[:-1]))
+    leading = letters == ord("0")
+    leading[1:] &= ~is_digit[:-1] & (letters[:-1] != ord("."))
+    kept = np.append(True, ~(is_digit[1:] & is_digit[:-1]) | leading[:-1])
     collapsed: bytes = np.where(is_digit, np.uint8(ord("0")), letters)[kept].tobytes()
     return collapsed.split(b"\n")[:-1]
 
 
 def _converted(numbers: bytes, width: int, count: int) -> Values:
-    """Numbers, one a line, as an array of so many columns by so many rows; what is null isn't a number."""
+    """Numbers, one a line, as an array of so many columns by so many rows."""
     from scipy.io import mmread
 
     head = f"%%MatrixMarket matrix array real general\n{width} {count}\n"
-    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers.replace(b"null", b"nan"))))
+    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers)))
 
 
 def _pieces(rounds: Rounds, by_name: Mapping[str, tuple[Values, set[bytes]]]) -> dict[str, _Piece]:
