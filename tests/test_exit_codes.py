@@ -19,7 +19,7 @@ from tiny_runs import TESTS, arguments, command, results, resume, run, tiny
 import adabest
 from adabest.cli import commands, failures
 from adabest.cli.exit_codes import MEANINGS
-from adabest.errors import InputError, how_to_go_on, leave_at_once, naming, note_how_to_go_on
+from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
 from adabest.runs import folder as files
 from adabest.runs.folder import RunFolder
 from adabest.runs.pace import CheckpointPace
@@ -131,9 +131,9 @@ class TestTold:
         assert capsys.readouterr().err == "adabest: a: No space left on device. To go on: better words\n"
 
     def test_a_file_keeps_its_name(self) -> None:
-        with pytest.raises(OSError, match="words: 'mine'"), naming("mine"):
+        with pytest.raises(OSError, match="words: 'mine'"), naming_file("mine"):
             raise OSError(errno.EIO, "words")
-        with pytest.raises(OSError, match="words: 'another'"), naming("mine"):
+        with pytest.raises(OSError, match="words: 'another'"), naming_file("mine"):
             raise OSError(errno.EIO, "words", "another")
 
 

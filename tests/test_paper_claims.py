@@ -8,6 +8,7 @@ from paper_results import everyone, made, of
 
 from adabest import InputError
 from adabest.experiments import read_specification, specification_names
+from adabest.experiments.choice import PointRow
 from adabest.experiments.results import Result, Tuning
 from adabest.report.paper import RENDERINGS, Rendered, render
 from adabest.report.paper.tables import numbers
@@ -188,7 +189,7 @@ class TestWhereItComesFrom:
         )
 
     def test_what_was_chosen_on_validation_clients(self) -> None:
-        grid: list[dict[str, Any]] = [
+        grid: list[PointRow] = [
             {"point": {"beta": 0.2}, "validation_accuracy": [0.4, 0.42], "status": ["finished", "finished"]},
             {"point": {"beta": 0.4}, "validation_accuracy": [0.5, 0.52], "status": ["finished", "finished"]},
             {"point": {"beta": 0.6}, "validation_accuracy": [0.9, None], "status": ["finished", "diverged"]},
