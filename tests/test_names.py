@@ -22,6 +22,7 @@ from adabest.cli import main
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import Tuning, write_choices
 from adabest.registry import Registry, allowing, also_named, named_now, naming, own_names, stands_for
+from adabest.runs import cut_partition, resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
 MODULE = """
@@ -167,6 +168,14 @@ class TestReceivedRuns:
         assert received.ran
         straight = run(Path("straight"), **_listed({field: FIELDS[field]}))
         assert results(folder) == results(straight.folder)
+
+    def test_a_partition_that_is_still_in_memory_is_no_exception(self, received: Received) -> None:
+        folder = received.begun(partition="received:deal")
+        with naming("received:deal"):
+            kept = cut_partition(*resolve(adabest.load(folder).config.flat()))
+        assert kept.fingerprint == adabest.load(folder).identity["partition"]["fingerprint"]
+        with pytest.raises(InputError, match=r"partition.* 'received:deal' isn't imported"):
+            resume(folder)
 
     def test_or_trusts_it(self, received: Received, field: str) -> None:
         folder = received.begun(**{field: FIELDS[field]})

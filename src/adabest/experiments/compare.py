@@ -251,9 +251,9 @@ def _differing(place: Path, config: Config, components: Components) -> list[str]
     """The settings in which a run differs from a configuration."""
     stored = load(place).config
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
-    kind = type(components.algorithm)
-    since = options_of(kind) if is_dataclass(kind) and not is_object_name(config.algorithm) else {}
-    added = {name: option.default for name, option in since.items()}
+    kind, added = type(components.algorithm), dict[str, Any]()
+    if is_dataclass(kind) and not is_object_name(config.algorithm):
+        added = {name: option.default for name, option in options_of(kind).items()}
     there, here = {**added, **_compared(stored)}, _compared(config)
     return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
 
