@@ -21,7 +21,7 @@ from adabest import experiments
 from adabest.cli import main
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import Tuning, write_choices
-from adabest.registry import Registry, allowing, also_named, named_now, naming, own_names, stands_for
+from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
 from adabest.runs import cut_partition, resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
@@ -572,6 +572,10 @@ class TestOnesOwnMistakes:
         assert "data set 'received:broken' raised ZeroDivisionError: my own mistake" in told
         line = MODULE.splitlines().index('    raise ZeroDivisionError("my own mistake")') + 1
         assert f"received.py, line {line})" in told
+
+    def test_mistakes_of_the_package_stay_what_they_are(self) -> None:
+        with pytest.raises(ZeroDivisionError), blaming("data set", "digits"):
+            raise ZeroDivisionError
 
     def test_a_partition_does_too(self, received: Received, said: Said) -> None:
         assert command("partition", "--dataset", "stripes", "--partition", "received:broken", "--clients", 8) == 2
