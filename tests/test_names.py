@@ -21,7 +21,8 @@ from adabest import experiments
 from adabest.cli import main
 from adabest.errors import InputError, Interrupted
 from adabest.experiments import Tuning, write_choices
-from adabest.registry import Registry, allowing, also_named, named_now, naming, own_names, stands_for
+from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
+from adabest.runs import cut_partition, resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
 MODULE = """
@@ -167,6 +168,14 @@ class TestReceivedRuns:
         assert received.ran
         straight = run(Path("straight"), **_listed({field: FIELDS[field]}))
         assert results(folder) == results(straight.folder)
+
+    def test_a_partition_that_is_still_in_memory_is_no_exception(self, received: Received) -> None:
+        folder = received.begun(partition="received:deal")
+        with naming("received:deal"):
+            kept = cut_partition(*resolve(adabest.load(folder).config.flat()))
+        assert kept.fingerprint == adabest.load(folder).identity["partition"]["fingerprint"]
+        with pytest.raises(InputError, match=r"partition.* 'received:deal' isn't imported"):
+            resume(folder)
 
     def test_or_trusts_it(self, received: Received, field: str) -> None:
         folder = received.begun(**{field: FIELDS[field]})
@@ -563,6 +572,10 @@ class TestOnesOwnMistakes:
         assert "data set 'received:broken' raised ZeroDivisionError: my own mistake" in told
         line = MODULE.splitlines().index('    raise ZeroDivisionError("my own mistake")') + 1
         assert f"received.py, line {line})" in told
+
+    def test_mistakes_of_the_package_stay_what_they_are(self) -> None:
+        with pytest.raises(ZeroDivisionError), blaming("data set", "digits"):
+            raise ZeroDivisionError
 
     def test_a_partition_does_too(self, received: Received, said: Said) -> None:
         assert command("partition", "--dataset", "stripes", "--partition", "received:broken", "--clients", 8) == 2

@@ -9,7 +9,7 @@ from typing import Any
 from adabest.algorithms import Algorithm
 from adabest.data import Dataset
 from adabest.errors import InputError
-from adabest.registry import Option, options_of, split_specification
+from adabest.registry import options_of, split_specification
 from adabest.runs import (
     Config,
     Planned,
@@ -327,9 +327,9 @@ def _stored(place: Path, config: Config, components: Components) -> Run | None:
 def _differing(stored: Config, config: Config, components: Components) -> list[str]:
     """The settings in which a run differs from a configuration."""
     # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
-    kind = type(components.algorithm)
-    since: dict[str, Option] = options_of(kind) if is_dataclass(kind) and not is_object_name(config.algorithm) else {}
-    added = {name: option.default for name, option in since.items()}
+    kind, added = type(components.algorithm), dict[str, Any]()
+    if is_dataclass(kind) and not is_object_name(config.algorithm):
+        added = {name: option.default for name, option in options_of(kind).items()}
     there, here = {**added, **_compared(stored)}, _compared(config)
     return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
 

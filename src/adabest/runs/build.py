@@ -35,7 +35,7 @@ from adabest.engine import (
 )
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
-from adabest.federation import Attendance, Partition, Scheme, cut
+from adabest.federation import Attendance, Partition, Scheme, check_scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
 from adabest.runs.provenance import commit
@@ -195,6 +195,7 @@ def cut_partition(config: Config, components: Components) -> Partition:
         unbalance=config.unbalance,
         seed=_known(config.partition_seed),
     )
+    check_scheme(scheme)  # also where the partition is there already: whether a name may be used is no matter of luck
     dataset = components.dataset
     labels = dataset.y_train.numpy()
     owners = None if dataset.clients is None else dataset.clients.numpy()
