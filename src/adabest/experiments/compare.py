@@ -21,6 +21,7 @@ from adabest.runs.config import (
     is_plain,
     refuse_unknown,
 )
+from adabest.runs.demand import refuse_many_runs
 from adabest.runs.folder import ENDED, RunFolder, write_text
 from adabest.runs.interruption import StopRequests
 
@@ -99,6 +100,7 @@ def with_seeds(
     """
     if seeds is not None:
         check_seeds(seeds)
+    refuse_many_runs(len(points), len(seeds or [0]))
     runs: dict[str, tuple[Config, Components]] = {}
     entries: dict[str, list[str]] = {}
     for label, settings in points.items():
