@@ -175,7 +175,7 @@ class TestSizes:
                 adabest.costs(never, **zero)
 
     def test_a_batch_that_fits_nowhere(self) -> None:
-        with pytest.raises(InputError, match="a batch of 45 inputs of shape 100000000x100000000 can't be passed"):
+        with pytest.raises(InputError, match=r"would need about .* for 45 inputs of 100000000x100000000"):
             adabest.costs("logistic", input_shape="100000000x100000000")
 
 

@@ -356,7 +356,7 @@ class TestWritten:
             ({"algorithms": "fedavg"}, "algorithms should be a list of names, with at least one, not 'fedavg'"),
             ({"algorithms": [FedAvg]}, "an algorithm should be a name or an Algorithm, not a ABCMeta"),
             ({"algorithms": ["fedavg", "feddyn", "feddyn"]}, "the algorithm 'feddyn' is named twice"),
-            ({"rounds": 0}, "rounds = 0: it must be at least 1"),
+            ({"rounds": 0}, "rounds = 0: at least 1 and at most 1,000 are drawn"),
             ({"rounds": 1.5}, "rounds should be a whole number, not 1.5"),
             ({"participation": 0.0}, "participation = 0.0: it must be above 0 and at most 1"),
             ({"participation": "all"}, "participation should be a number, not 'all'"),

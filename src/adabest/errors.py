@@ -11,6 +11,8 @@ from typing import NoReturn
 _GO_ON = "To go on: "
 _SHOW_CURSOR = b"\r\x1b[?25h"  # which progress bars hide
 
+_LETTERS = 300  # of an error's message that help
+
 
 class AdabestError(Exception):
     """The root of every error this package raises on purpose."""
@@ -80,7 +82,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Words an exception that someone else's code raised: its type, its message, and the line it comes from."""
+    """Words an exception that someone else's code raised: its type, the start of its message, and where it was."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}" if str(error) else f"{type(error).__name__}{place}"
+    message = str(error)
+    if len(message) > _LETTERS:
+        message = f"{message[:_LETTERS]}…"
+    return f"{type(error).__name__}{': ' * bool(message)}{message}{place}"

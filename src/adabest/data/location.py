@@ -26,15 +26,31 @@ def data_folder(data_dir: str | None = None) -> Path:
     named = data_dir or os.environ.get(VARIABLE)
     if not named:
         return platformdirs.user_cache_path("adabest", appauthor=False)
+    how = f"data_dir = {data_dir}" if data_dir else f"{VARIABLE} = {named}"
+    folder = absolute(how, named)
     try:
-        folder = Path(named).expanduser().absolute()
         there = folder.is_dir()
-    except (OSError, RuntimeError, ValueError):  # a name too long, ~ of nobody, a NUL in it
+    except OSError:  # a name that is too long
         there = False
     if not there:
-        how = f"data_dir = {data_dir}" if data_dir else f"{VARIABLE} = {named}"
         raise InputError(f"{how}: there is no such folder; name the one with the data, or make it to download to it")
     return folder
+
+
+def absolute(how: str, named: str) -> Path:
+    """A folder as it is found from any working directory.
+
+    Args:
+        how: How it was named, for messages.
+        named: Its name.
+
+    Raises:
+        InputError: If its name begins with ~ and a user whom the system doesn't know.
+    """
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"{how}: {error}; name the folder with the data in full") from error
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ from torch import Tensor
 from adabest import random
 from adabest.data.dataset import Dataset, Defaults, pixel_statistics
 from adabest.errors import InputError
+from adabest.machine import refuse_beyond_memory
 from adabest.random import Purpose
 
 _SEED = 0
 _LABELS, _PROTOTYPES, _NOISE = range(3)  # what the draws are for; part of every sample, so never renumbered
 _AT_ONCE = 4096
+_WORDS = 6 * 8  # bytes of a draw: words of 8 bytes, of which some are held at a time
+_TESTED = 3  # bytes of a pixel to test with: its parts, all of them, and a copy for statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +93,15 @@ def synthetic(
         if value < low:
             raise InputError(f"data set synthetic: {name} = {value}: it must be at least {low}")
     size = math.prod(shape)
+    refuse_beyond_memory(
+        "data set synthetic",
+        {
+            f"labels of {samples:,} samples": _WORDS * samples,
+            f"prototypes of {classes:,} classes": _WORDS * classes * size,
+            f"{test:,} samples to test with": _TESTED * test * size,
+        },
+        "take fewer samples or classes, or a smaller shape",
+    )
     pixels = torch.arange(classes)[:, None], torch.arange(size)
     drawn = random.below(random.bits(_SEED, Purpose.SYNTHETIC, _PROTOTYPES, *pixels), 64)
     inputs = SyntheticInputs(samples, drawn.to(torch.uint8).reshape(classes, *shape))

@@ -247,10 +247,15 @@ class ClassificationTask:
         """Finds out before any long work whether augmentation and loss fit the inputs and the model."""
         x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
         try:
-            self.augmentation(x, torch.arange(len(x), device=self._device))
+            moved: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
         except Exception as error:
             shape = tuple(x.shape[1:])
             raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
+        if not (isinstance(moved, Tensor) and moved.shape == x.shape and moved.dtype == x.dtype):
+            gave = f"{moved.dtype} of shape {tuple(moved.shape)}" if isinstance(moved, Tensor) else type(moved).__name__
+            raise InputError(
+                f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
+            )
         try:
             value = self.loss(self.model.module(x), y)
         except Exception as error:

@@ -34,6 +34,7 @@ from adabest.runs.config import (
     read_toml,
     refuse_unknown,
 )
+from adabest.runs.demand import refuse_many_runs
 from adabest.runs.folder import ENDED, RunFolder
 from adabest.runs.interruption import StopRequests, resume_command
 from adabest.runs.manifest import sha256
@@ -114,6 +115,7 @@ def with_seeds(
     """
     if seeds is not None:
         check_seeds(seeds)
+    refuse_many_runs(len(points), len(seeds or [0]))
     runs: dict[str, tuple[Config, Components]] = {}
     entries: dict[str, list[str]] = {}
     for label, settings in points.items():

@@ -27,6 +27,7 @@ STEERING_ALGORITHMS = ("fedavg", "scaffold-m", "feddyn,mu=0.3", "adabest,mu=0.3,
 
 _TRAINING = LocalTraining(learning_rate=0.25, learning_rate_decay=1.0, weight_decay=0.0, clip=0.0)
 _STEPS = 5
+_MOST_ROUNDS = 1000  # all of them are kept and drawn, and nobody could tell more apart
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def illustrate(
     """
     check_algorithms(algorithms)
     count = convert("rounds", rounds, int, text=False)
-    if count < 1:
-        raise InputError(f"rounds = {rounds}: it must be at least 1")
+    if not 1 <= count <= _MOST_ROUNDS:
+        raise InputError(f"rounds = {rounds}: at least 1 and at most {_MOST_ROUNDS:,} are drawn")
     share = convert("participation", participation, float, text=False)
     attendance = Attendance(participation=share, seed=convert("seed", seed, int, text=False))
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(algorithms).items()}

@@ -1,5 +1,6 @@
 """The sizes that costs are worked out for: of a model, of its gradient, of a cohort."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -10,6 +11,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from adabest.errors import InputError, nearest
+from adabest.machine import refuse_beyond_memory
 from adabest.models import Factory, build_model
 from adabest.registry import convert
 from adabest.runs.config import PRECISIONS
@@ -17,6 +19,7 @@ from adabest.runs.config import PRECISIONS
 Precision = Literal["float32", "float64"]
 
 _DEFAULTS: dict[str, Any] = {"model": "cnn", "input_shape": "3x32x32", "classes": 10, "batch_size": 45}
+_HELD = 32  # bytes that a number of an input takes at least: its own, its gradient's, and those of what is made of it
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,11 @@ def _sizes_of_model(
     _check_count("batch_size", batch_size)
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     shown = "x".join(map(str, shape))
+    refuse_beyond_memory(
+        "one mini-batch gradient",
+        {f"{batch_size:,} inputs of {shown}": _HELD * max(batch_size, 2) * math.prod(shape)},
+        "take a smaller batch_size or input_shape",
+    )
     try:
         module = build_model(model, torch.zeros(2, *shape, dtype=torch.float32), classes, seed=0)
         gradient = _operations(module, torch.zeros(batch_size, *shape, dtype=torch.float32))

@@ -1,6 +1,7 @@
 """Sweeps: one algorithm, every combination of some values of its settings, to be chosen from by validation accuracy."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from adabest.errors import InputError
 from adabest.experiments.compare import Plan, label_of, with_seeds
 from adabest.registry import check_options
 from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.demand import refuse_many_runs
 
 _INSTEAD = {
     "seed": "pass `seeds`",
@@ -40,7 +42,9 @@ def grid_points(vary: Any, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         InputError: If there are no such settings, or they can't have these values.
     """
-    axes = check_axes(read_vary(vary), algorithm_of(settings))
+    given = read_vary(vary)
+    refuse_many_runs(math.prod(map(len, given.values())))
+    axes = check_axes(given, algorithm_of(settings))
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -157,6 +161,7 @@ def check_axes(axes: Mapping[str, Sequence[Any]], algorithm: str, what: str = "v
     refuse_unknown(axes, known)
     checked = {}
     for name, values in axes.items():
+        refuse_many_runs(len(values))
         if name in _INSTEAD:
             raise InputError(f"{name} can't be varied: {_INSTEAD[name]}")
         if not all(map(is_plain, values)):

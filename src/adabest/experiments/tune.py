@@ -16,6 +16,7 @@ from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point,
 from adabest.registry import check_options
 from adabest.runs import Config, Run
 from adabest.runs.config import CONFIG_OPTIONS
+from adabest.runs.demand import refuse_many_runs
 
 DEFAULT_TRIALS = 30
 DEFAULT_LANES = 8  # of a search, which knows the more at a trial, the fewer are tried at the same time
@@ -131,6 +132,7 @@ def _search_space(
     if type(count) is not int or count < 1:
         raise InputError(f"trials = {trials!r}: at least 1 point must be tried")
     tried = plan_points(ends(dimensions), settings, seeds)
+    refuse_many_runs(count, len(seeds or [0]))
     config, components = next(iter(tried.runs.values()))
     together = lanes or DEFAULT_LANES
     further = proposals(dimensions, count, max(1, together // len(seeds or [0])), config.seed)

@@ -10,10 +10,14 @@ import numpy as np
 from adabest import random
 from adabest.errors import InputError, nearest
 from adabest.federation.partitioners import NATURAL_CLIENTS, PARTITIONERS, SIZES, Deal
+from adabest.machine import refuse_beyond_memory
 from adabest.random import Purpose
 from adabest.registry import blaming
 
 NATURAL = "natural"
+_NUMBER = 8  # bytes
+_BY_CLASS = 3  # tables of [clients, classes] that are held at a time: priors, counts, and one on the way
+_BY_SAMPLE = 8  # arrays of one number a sample: labels, orders, draws, places
 
 
 @dataclass(frozen=True)
@@ -103,13 +107,12 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
     """
     check_scheme(scheme)
     total = scheme.clients + scheme.validation_clients
+    _refuse_too_large(len(labels), classes, total, scheme)
     if scheme.partitioner == NATURAL:
         indices, sizes = _natural(owners, total, scheme)
     else:
         sizes = _sizes(len(labels), total, scheme)
-        partitioner = PARTITIONERS.find(scheme.partitioner)
-        with blaming("partition", scheme.partitioner):
-            indices = partitioner(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards))
+        indices = _dealt(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards), scheme.partitioner)
     owner = np.repeat(np.arange(total), sizes)
     roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
     return Partition(
@@ -119,6 +122,42 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
         validation=np.sort(roles[scheme.clients :]),
         label_counts=np.bincount(owner * classes + labels[indices], minlength=total * classes).reshape(total, classes),
     )
+
+
+def _refuse_too_large(samples: int, classes: int, clients: int, scheme: Scheme) -> None:
+    if clients > samples:
+        return  # which is refused in better words, and before anything is allocated
+    parts = {
+        f"{clients:,} clients × {classes:,} classes": _BY_CLASS * _NUMBER * clients * classes,
+        f"{samples:,} samples": _BY_SAMPLE * _NUMBER * samples,
+    }
+    if scheme.partitioner == "shards":
+        parts[f"{clients:,} clients × {scheme.shards:,} shards"] = _BY_CLASS * _NUMBER * clients * scheme.shards
+    refuse_beyond_memory("the partition", parts, "take fewer clients or shards, or data with fewer classes")
+
+
+def _dealt(deal: Deal, name: str) -> np.ndarray:
+    """What a partitioner gives, which may be of one's own, if it is an index of a sample for every place.
+
+    Raises:
+        InputError: If it isn't, or the partitioner raised something.
+    """
+    right = "a partitioner takes a Deal and returns one sample index for every place of every client, as whole numbers"
+    partitioner = PARTITIONERS.find(name)
+    with blaming("partition", name):
+        found: np.ndarray = np.asarray(partitioner(deal))
+    places = int(deal.sizes.sum())
+    if found.dtype.kind not in "iu" or found.shape != (places,):
+        raise InputError(
+            f"partition {name!r} gave {found.dtype} of shape {found.shape}, not whole numbers of shape {(places,)}; "
+            f"{right}"
+        )
+    if int(found.min()) < 0 or int(found.max()) >= len(deal.labels):
+        raise InputError(
+            f"partition {name!r} gave sample indices from {found.min()} to {found.max()}, but there are samples from 0 "
+            f"to {len(deal.labels) - 1}; {right}"
+        )
+    return found.astype(np.int64, copy=False)
 
 
 def check_scheme(scheme: Scheme) -> None:

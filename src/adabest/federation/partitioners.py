@@ -13,7 +13,8 @@ from adabest import random
 from adabest.random import Purpose
 from adabest.registry import Registry
 
-_BLOCK = 4096
+_BLOCK = 4096  # places that are served at a time
+_NUMBERS = 2**22  # or fewer, if there are so many classes that their priors would take more numbers than these
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ def dirichlet(deal: Deal) -> np.ndarray:
 
     remaining = np.bincount(deal.labels, minlength=deal.classes)
     drawn = np.empty(len(places), dtype=np.int64)
-    start = 0
+    start, most = 0, max(1, min(_BLOCK, _NUMBERS // deal.classes))
     while start < len(places):
-        stop = min(start + _BLOCK, len(places))
+        stop = min(start + most, len(places))
         block = _draw_classes(priors[served[start:stop]], remaining > 0, uniforms[start:stop])
         accepted = _until_exhaustion(block, remaining)
         drawn[start : start + accepted] = block[:accepted]

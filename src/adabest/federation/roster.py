@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from adabest import random
-from adabest.errors import InputError
+from adabest.errors import AdabestError, InputError, told
 from adabest.federation.sampling import SAMPLERS, Draw, independent_positions, round_robin
 from adabest.federation.weights import WeightTree
 from adabest.random import Purpose
 
-_EVENT = re.compile(r"(\d+):(join|leave):(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
+_NUMBER = r"\d{1,18}"  # below 2⁶³
+_EVENT = re.compile(rf"({_NUMBER}):(join|leave):({_NUMBER}(?:-{_NUMBER})?(?:,{_NUMBER}(?:-{_NUMBER})?)*)")
 _LEAVING, _JOINING = 0, 1
 
 
@@ -117,13 +118,26 @@ class Roster:
         """Who takes part in this round, ascending; nobody if nobody is present."""
         if self.size == 0:
             return np.empty(0, dtype=np.int64)
-        positions = self._sampler(self._draw())
+        try:
+            positions = self._sampler(self._draw())
+        except AdabestError:
+            raise
+        except (Exception, SystemExit) as error:
+            if self._attendance.sampler in SAMPLERS.builtin:
+                raise
+            raise InputError(
+                f"the sampler {self._attendance.sampler!r} raised {told(error)} in round {self.round}; a sampler takes "
+                "a Draw and returns positions among the clients present"
+            ) from error
         self._check(positions)
         return np.sort(self._clients[self._order[positions]])
 
     def _check(self, positions: Any) -> None:
         """Refuses what a sampler of one's own may have got wrong, before an absent client is trained."""
-        found = np.asarray(positions)
+        try:
+            found = np.asarray(positions)
+        except (TypeError, ValueError):  # a ragged list
+            found = np.empty(0)
         whole = found.ndim == 1 and len(found) > 0 and found.dtype.kind in "iu"
         if not (whole and found.min() >= 0 and found.max() < self.size and len(np.unique(found)) == len(found)):
             raise InputError(

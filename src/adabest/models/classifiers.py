@@ -4,6 +4,8 @@ from torch import nn
 
 from adabest.errors import InputError
 
+MOST_LAYERS = 1000  # of a kind in a model: more than any that has been trained, and few enough to be put together
+
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Multinomial logistic regression: one linear layer."""
@@ -20,6 +22,8 @@ def mlp(input_shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (1
     """
     if any(width < 1 for width in hidden):
         raise InputError(f"mlp: hidden = {hidden}: a layer needs at least one unit")
+    if len(hidden) > MOST_LAYERS:
+        raise InputError(f"mlp: hidden names {len(hidden):,} layers; at most {MOST_LAYERS:,} are taken")
     features = 1
     for size in input_shape:
         features *= size

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from adabest.errors import InputError
+from adabest.models.classifiers import MOST_LAYERS
 
 _GROUP = 8  # channels that are normalised together
 
@@ -47,8 +48,8 @@ def resnet(input_shape: tuple[int, ...], classes: int, width: int = 16, blocks: 
         raise InputError(f"resnet needs images of channels × 4 × 4 or larger, not inputs of shape {input_shape}")
     if width < _GROUP or width % _GROUP != 0:
         raise InputError(f"resnet: width = {width}: it must be a multiple of {_GROUP}, from {_GROUP}")
-    if blocks < 1:
-        raise InputError(f"resnet: blocks = {blocks}: a stage needs at least one")
+    if not 1 <= blocks <= MOST_LAYERS:
+        raise InputError(f"resnet: blocks = {blocks}: a stage needs at least one, and has at most {MOST_LAYERS:,}")
     layers: list[nn.Module] = [
         nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False),
         nn.GroupNorm(width // _GROUP, width),

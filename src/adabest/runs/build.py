@@ -33,11 +33,13 @@ from adabest.engine import (
     Simulation,
     parse_size,
 )
+from adabest.engine.cpu.loop import clients_at_once
 from adabest.engine.task import Heartbeat, no_heartbeat
 from adabest.errors import InputError
 from adabest.federation import Attendance, Partition, Scheme, check_scheme, cut
 from adabest.models import build_model
 from adabest.runs.config import Components, Config
+from adabest.runs.demand import Demand
 from adabest.runs.provenance import commit
 
 # Windows has no such module.
@@ -94,10 +96,12 @@ def build_federation(
     device = _device(config.device)
     dataset = components.dataset
     partition = cut_partition(config, components)
+    module = _module(config, components)
+    _demand(config, components, partition, module).refuse_absurd()
     task = ClassificationTask(
         dataset,
         partition,
-        _module(config, components),
+        module,
         loss=components.loss,
         augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
         epochs=config.epochs,
@@ -137,6 +141,27 @@ def build_federation(
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
+
+
+def _demand(config: Config, components: Components, partition: Partition, module: nn.Module) -> Demand:
+    """What a round of a run asks of the machine, now that its partition and its model are known."""
+    dataset, samples = components.dataset, partition.samples
+    cohort = max(1, round(config.participation * len(partition.training)))
+    at_once = clients_at_once(max(sum(p.numel() for p in module.parameters()) * config.dtype.itemsize, 1))
+    inputs = math.prod(dataset.input_shape)
+    return Demand(
+        epochs=config.epochs,
+        batch_size=_known(config.batch_size),
+        largest=int(samples.max()),
+        # The reference engine takes one after another, and on a GPU the engine looks for itself how many fit.
+        clients=min(cohort, config.clients_in_parallel or at_once) if _on_cores(config) else 1,
+        inputs=inputs,
+        held_out=int(samples[partition.validation].sum()) * inputs * dataset.x_train.dtype.itemsize,
+    )
+
+
+def _on_cores(config: Config) -> bool:
+    return config.engine == "batched" and config.device == "cpu"
 
 
 def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:

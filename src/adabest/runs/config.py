@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from torch import nn
 
 from adabest.algorithms import ALGORITHMS, Algorithm
 from adabest.data import AUGMENTATIONS, Dataset, findable, is_file_name, load_dataset
+from adabest.data.location import absolute
 from adabest.engine import LOSSES, parse_size
 from adabest.engine.classification import Loss
 from adabest.errors import InputError, nearest
@@ -31,6 +34,7 @@ from adabest.registry import (
     split_specification,
     stands_for,
 )
+from adabest.runs.demand import Demand, refuse_many_threads
 from adabest.runs.loggers import check_loggers
 
 _OBJECT = "python-object:"
@@ -43,6 +47,9 @@ _WITH_NAMES = (*_COMPONENTS, "partition", "augmentation", "sampler", "loggers", 
 _DEFAULT_CLIENTS = 100
 # What models and states are kept in; local training may compute in less.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "tf32": torch.float32, "bf16": torch.float32}
+_LARGEST_FILE = 2**20  # bytes of a configuration
+_DEEPEST = 100  # parts of a key: the time that tomllib takes for one grows with the square of them
+_DEEP_KEY = re.compile(rf"(?:[^.=,]*\.){{{_DEEPEST}}}")
 _RESERVED = {"config", "out", "overwrite", "show", "algorithms", "target", "lanes", "seeds", "hyperparameters"}
 _RESERVED |= {"vary", "space", "trials"}
 
@@ -276,6 +283,7 @@ def resolve(
     loss = objects.get("loss") or LOSSES.find(_refuse_placeholder("loss", config.loss))
     config = _complete(config, dataset, algorithm, _names_of(objects, dataset) | dict(names or {}))
     _check_ranges(config)
+    _refuse_absurd(config, dataset)
     return config, Components(dataset, algorithm, model, loss)
 
 
@@ -417,7 +425,7 @@ def _complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Map
     return dataclasses.replace(
         config,
         dataset=names["dataset"] if "dataset" in names else findable(config.dataset),
-        data_dir=config.data_dir and str(Path(config.data_dir).expanduser().absolute()),
+        data_dir=config.data_dir and str(absolute(f"data_dir = {config.data_dir}", config.data_dir)),
         algorithm=names.get("algorithm", config.algorithm),
         model=names.get("model") or config.model or defaults.model,
         loss=names.get("loss", config.loss),
@@ -514,6 +522,25 @@ def _check_ranges(config: Config) -> None:
     check_loggers(config.trackers())
 
 
+def _refuse_absurd(config: Config, dataset: Dataset) -> None:
+    """Refuses what no machine could do, as far as that can be told before the partition and the model are made."""
+    refuse_many_threads(config.threads)
+    clients, held_out = config.clients or 1, config.validation_clients or 0
+    samples, everyone = len(dataset.y_train), max(clients + held_out, 1)
+    largest = max(samples // everyone, 1)
+    if config.partition == NATURAL and dataset.clients is not None:
+        largest = int(dataset.clients.bincount().max())
+    inputs = math.prod(dataset.input_shape)
+    Demand(
+        epochs=config.epochs,
+        batch_size=config.batch_size or dataset.defaults.batch_size,
+        largest=largest,
+        clients=1,
+        inputs=inputs,
+        held_out=samples * max(held_out, 0) // everyone * inputs * dataset.x_train.dtype.itemsize,
+    ).refuse_absurd()
+
+
 def merge(file: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run from a file and from a call, each of which may have an algorithm with options in its name.
 
@@ -542,13 +569,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Reads settings from a TOML file.
 
     Raises:
-        InputError: If the file can't be read or isn't TOML.
+        InputError: If the file can't be read, isn't TOML, or is larger or deeper than settings ever are.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise InputError(
+                f"the configuration {path} has more than {_LARGEST_FILE:,} bytes; settings take a few lines"
+            )
+        text = content.decode("utf-8").replace("\r\n", "\n")
+        if any(_DEEP_KEY.match(line) for line in text.splitlines()):
+            raise InputError(f"the configuration {path} has a key of over {_DEEPEST} parts; names of settings have one")
+        return tomllib.loads(text)
     except OSError as error:
         raise InputError(f"can't read the configuration {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InputError(
+            f"the configuration {path} isn't valid TOML: it is nested too deeply; settings are flat"
+        ) from error
+    except ValueError as error:  # bad TOML, text that isn't UTF-8, or a number that is longer than Python takes
         raise InputError(f"the configuration {path} isn't valid TOML: {error}") from error
 
 

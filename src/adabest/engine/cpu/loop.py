@@ -24,6 +24,11 @@ _AT_ONCE = 2**26  # bytes of the models of clients that are started and finished
 _MEBIBYTE = 2**20
 
 
+def clients_at_once(model_bytes: int) -> int:
+    """How many clients with models of a size are started and finished together, unless someone says how many."""
+    return max(1, _AT_ONCE // model_bytes)
+
+
 class Loop:
     """Trains clients that share a model's structure, a data set and a batch size.
 
@@ -39,7 +44,7 @@ class Loop:
         self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
         self._threads = threads
         self._bytes = model.vector.nbytes
-        self._most = most or max(1, _AT_ONCE // self._bytes)
+        self._most = most or clients_at_once(self._bytes)
 
     def capacity(self, wanted: int) -> int:
         """How many clients should be in memory at a time, if so many want to train."""
