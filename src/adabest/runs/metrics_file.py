@@ -9,7 +9,7 @@ import functools
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
@@ -22,7 +22,7 @@ from adabest.errors import InputError
 Rounds = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-_BLOCK = 1 << 18  # bytes that are parsed at a time
+_BLOCK = 1 << 19  # bytes that are parsed at a time
 _STEP = 1 << 16  # bytes by which the end of a file is read
 _LONGEST = 1 << 20  # bytes of a line; a row has less than a thousand
 _WORTHWHILE = 1 << 17  # bytes of a file from which the quick way pays for loading SciPy
@@ -32,8 +32,7 @@ _TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
 
 _ROUND = "round"
 _DIVERGED = "diverged"
-_MARKS = b"0123456789.-+enul"  # all that numbers and null are written with
-_ONE_A_LINE = bytes.maketrans(b",", b"\n")
+_COLON = b'": '  # what comes between a name and its number
 _WHOLE = {b"0", b"-0"}
 _EXPONENTS = (b"e-0", b"e-00", b"e+0", b"e+00")
 _FRACTIONS = {
@@ -343,63 +342,95 @@ def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     count = block.count(b"\n")
-    begin, *parts = block.split(b'"')
-    names = _names(parts[::2], count)
-    text = b"".join(parts[1::2])  # ": 1, : 0.5, : null}\n{: 2, …"
-    structure = (b": , " * (len(names) - 1) + b": }\n{") * count
-    if not names or begin != b"{" or text.translate(None, _MARKS) != structure[:-1]:
+    frame = _Frame.of(block[: block.index(b"\n")])
+    numbers = b"" if frame is None else frame.numbers(block, count)
+    if frame is None or numbers.count(b"\n") != len(frame.names) * count:
         return None
-    numbers = text.translate(_ONE_A_LINE, b":{} ")
-    shapes = _shapes(numbers)
-    kinds = [set(shapes[place :: len(names)]) for place in range(len(names))]
+    names, kinds = frame.names, _kinds(numbers, count)
     if not all(kind <= _SHAPES for kind in kinds):
         return None
     if any(kind & _ABSENT for kind in kinds):
         numbers = numbers.replace(b"null", b"nan")
     table = _converted(numbers, len(names), count)
     by_name = dict(zip(names, zip(table, kinds, strict=True), strict=True))
-    if _ROUND not in by_name or not by_name[_ROUND][1] <= _WHOLE:
-        return None
     rounds = by_name[_ROUND][0]
-    ascending = rounds[0] > before and (np.diff(rounds) > 0).all()
-    inexact = any(kind & _WHOLE and np.nanmax(np.abs(column)) > _EXACT for column, kind in by_name.values())
+    ascending = by_name[_ROUND][1] <= _WHOLE and rounds[0] > before and (np.diff(rounds) > 0).all()
+    inexact = any(kind & _WHOLE and (np.abs(column) > _EXACT).any() for column, kind in by_name.values())
     if not ascending or inexact or np.isinf(table).any():
         return None
     return _pieces(rounds.astype(np.int64), by_name)
 
 
-def _names(found: Sequence[bytes], count: int) -> list[str]:
-    """The names that each of so many lines has; none if they don't have the same."""
-    width = len(found) // count
-    first = list(found[:width])
-    if not width or first * count != found or len(set(first)) < width:
-        return []
-    try:
-        return [json.loads(f'"{name.decode()}"') for name in first]
-    except ValueError:
-        return []
+class _Frame(NamedTuple):
+    """What lines of the same names have in common.
+
+    Attributes:
+        names: The names.
+        opening: What comes before the first name's closing quotation mark.
+        ends: For each name, what comes between its number and the next closing quotation mark, be it of the next line.
+    """
+
+    names: list[str]
+    opening: bytes
+    ends: list[bytes]
+
+    @classmethod
+    def of(cls, line: bytes) -> "_Frame | None":
+        """The frame of a line; None if it can't be told apart from the numbers in it."""
+        row, problem = _read(line)
+        keys = [json.dumps(name)[:-1].encode() for name in row]
+        if problem or _DIVERGED in row or any(_COLON in key for key in keys):
+            return None
+        opening = b"{" + keys[0]
+        return cls(list(row), opening, [*(b", " + key for key in keys[1:]), b"}\n" + opening])
+
+    def numbers(self, block: bytes, count: int) -> bytes:
+        """The numbers of so many lines, one a line, column by column; nothing if a line has another frame."""
+        parts = block.split(_COLON)
+        if parts[0] != self.opening or len(parts) != 1 + len(self.ends) * count:
+            return b""
+        parts[-1] += self.opening  # so that it ends as other lines do
+        columns = []
+        for place, end in enumerate(self.ends, start=1):
+            framed = b"\n".join(parts[place :: len(self.ends)]) + b"\n"
+            column = framed.replace(end + b"\n", b"\n")
+            if len(framed) - len(column) != count * len(end):
+                return b""
+            columns.append(column)
+        return b"".join(columns)
 
 
-def _shapes(numbers: bytes) -> list[bytes]:
-    """Numbers, one a line, with a single 0 in place of each row of digits, and two of one that begins with 0.
+def _kinds(numbers: bytes, count: int) -> list[set[bytes]]:
+    """How the numbers of each column are written: a single 0 for each row of digits, and two if it begins with 0.
 
     So 012, which isn't JSON, differs from 12. Digits behind a point may begin with 0.
+
+    Args:
+        numbers: One a line, column by column.
+        count: How many a column has.
     """
     letters = np.frombuffer(numbers, np.uint8)
     is_digit = (letters >= ord("0")) & (letters <= ord("9"))
     leading = letters == ord("0")
     leading[1:] &= ~is_digit[:-1] & (letters[:-1] != ord("."))
     kept = np.append(True, ~(is_digit[1:] & is_digit[:-1]) | leading[:-1])
-    collapsed: bytes = np.where(is_digit, np.uint8(ord("0")), letters)[kept].tobytes()
-    return collapsed.split(b"\n")[:-1]
+    shapes = np.where(is_digit, np.uint8(ord("0")), letters)[kept]
+    edges = 1 + np.flatnonzero(shapes == ord("\n"))[count - 1 :: count]
+    kinds = []
+    for column in np.split(shapes, edges[:-1]):
+        text = column.tobytes()
+        first = text[: 1 + text.index(b"\n")]
+        alike = text == first * count  # in most cases, and quicker to see than to take apart
+        kinds.append({first[:-1]} if alike else set(text.split(b"\n")[:-1]))
+    return kinds
 
 
 def _converted(numbers: bytes, width: int, count: int) -> Values:
-    """Numbers, one a line, as an array of so many columns by so many rows."""
+    """Numbers, one a line, column by column, as an array of so many columns by so many rows."""
     from scipy.io import mmread
 
-    head = f"%%MatrixMarket matrix array real general\n{width} {count}\n"
-    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers)))
+    head = f"%%MatrixMarket matrix array real general\n{count} {width}\n"
+    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers)).T)
 
 
 def _pieces(rounds: Rounds, by_name: Mapping[str, tuple[Values, set[bytes]]]) -> dict[str, _Piece]:
