@@ -46,6 +46,7 @@ EACH_BY_ITSELF = {
         "empty_like",
         "eq",
         "fill_",
+        "full_like",
         "gather",
     ),
     *(

@@ -4,7 +4,9 @@ A client's parameters, their gradient and the offset should fit the cache of a c
 as do: one with the paper's MLP, dozens with a tiny one.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,8 +55,7 @@ class Chain:
         order = sorted(range(len(jobs)), key=lambda place: len(jobs[place].chosen), reverse=True)
         ordered = [jobs[place] for place in order]
         w = self._packed([job.start for job in ordered])
-        offsets = [w[0, :0] if job.offset is None else self._packed([job.offset])[0] for job in ordered]
-        stack = _Stack(self, ordered, w, offsets)
+        stack = _Stack(self, ordered, w, self._offsets(ordered, w))
         counts, scores, done = [len(job.chosen) for job in ordered], list[Tensor](), 0
         with told_where(ordered) as at:
             while done < counts[0]:
@@ -63,7 +64,11 @@ class Chain:
                     heartbeat()
                     scores.append(stack.advance(active, at.step, until))
                 done = counts[active - 1]
-        trained = [self._trained(place, job, w[place : place + 1], scores) for place, job in enumerate(ordered)]
+        models = self._unpacked(w)
+        trained = [
+            Done(model, *_judged(place, job, scores))
+            for place, (job, model) in enumerate(zip(ordered, models, strict=True))
+        ]
         return [trained[order.index(place)] for place in range(len(jobs))]
 
     def matrices(self, packed: Tensor) -> list[Tensor]:
@@ -73,39 +78,55 @@ class Chain:
 
     def _packed(self, vectors: Sequence[Tensor]) -> Tensor:
         """Vectors in the order of the model's parameters, stacked and packed."""
-        packed = aligned(vectors[0], len(vectors), sum(self._sizes))
-        for place, vector in enumerate(vectors):
-            for part, own in zip(self._parts(packed[place : place + 1]), self._plain(vector), strict=True):
-                part.copy_(own)
+        stacked = torch.stack(list(vectors)) if len(vectors) > 1 else vectors[0][None]
+        packed = aligned(stacked, *stacked.shape)
+        for part, own in zip(self._parts(packed), self._plain(stacked), strict=True):
+            part.copy_(own)
         return packed
 
-    def _trained(self, place: int, job: Job, packed: Tensor, scores: list[Tensor]) -> Done:
-        model = torch.empty_like(job.start)
-        for own, part in zip(self._plain(model), self._parts(packed), strict=True):
+    def _unpacked(self, packed: Tensor) -> Tensor:
+        """The same back again."""
+        vectors = packed.new_empty(packed.shape)
+        for own, part in zip(self._plain(vectors), self._parts(packed), strict=True):
             own.copy_(part)
-        own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
-        losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
-        accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
-        return Done(model, losses.to(torch.float64), accuracies)
+        return vectors
+
+    def _offsets(self, jobs: Sequence[Job], w: Tensor) -> Tensor:
+        """The offsets of all clients, packed; empty if nobody has one."""
+        if all(job.offset is None for job in jobs):
+            return w[:, :0]
+        nothing = torch.full_like(jobs[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
+        return self._packed([nothing if job.offset is None else job.offset for job in jobs])
 
     def _parts(self, packed: Tensor) -> list[Tensor]:
-        """Weights and biases of one client in torch's shapes, layer by layer, as views of its packed vector."""
+        """Weights and biases of all clients in torch's shapes, layer by layer, as views of packed vectors."""
         parts = []
         for layer, matrix in zip(self._layers, self.matrices(packed), strict=True):
             inputs = self._model.shapes[layer.weight][1]
-            parts += [matrix[0, :inputs].t(), *([] if layer.bias is None else [matrix[0, inputs]])]
+            parts += [matrix[:, :inputs].transpose(1, 2), *([] if layer.bias is None else [matrix[:, inputs]])]
         return parts
 
-    def _plain(self, vector: Tensor) -> list[Tensor]:
-        """The same as views of a vector in the order of the model's parameters."""
-        named = self._model.unflatten(vector)
-        return [named[name] for layer in self._layers for name in (layer.weight, layer.bias) if name is not None]
+    def _plain(self, vectors: Tensor) -> list[Tensor]:
+        """The same as views of vectors in the order of the model's parameters."""
+        shapes = self._model.shapes
+        pieces = torch.split(vectors, [math.prod(shape) for shape in shapes.values()], dim=1)
+        named = dict(zip(shapes, pieces, strict=True))
+        names = [name for layer in self._layers for name in (layer.weight, layer.bias) if name is not None]
+        return [named[name].view(-1, *shapes[name]) for name in names]
+
+
+def _judged(place: int, job: Job, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The loss and the accuracy of each step of a client, which is at this place in the class scores."""
+    own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
+    losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
+    accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
+    return losses.to(torch.float64), accuracies
 
 
 class _Stack:
     """A few clients, and room for what their steps compute on the way."""
 
-    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, offsets: Sequence[Tensor]) -> None:
+    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, offsets: Tensor) -> None:
         self._jobs, task = jobs, jobs[0].task
         clients, size, g = len(jobs), jobs[0].chosen.shape[1], aligned(w, *w.shape)
         inputs = [aligned(w, clients, size, rows).fill_(1.0) for rows, _ in chain.sides]
@@ -123,8 +144,16 @@ class _Stack:
         self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
         self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
-        self._vectors = [list(w), list(g), list(offsets)]
-        self._numbers = [[job.scale, job.rho, job.eta, job.clip, job.decay] for job in jobs]
+        kept = w.new_tensor([[1.0 - job.eta * job.decay] for job in jobs])
+        self._vectors: list[Any] = [
+            w,
+            g,
+            offsets,
+            kept[:, : any(job.decay != 0 for job in jobs)],
+            w.unbind(),
+            g.unbind(),
+        ]
+        self._numbers = [[job.scale, job.rho, job.eta, job.clip] for job in jobs]
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Steps that are made in one go, from one to before another."""
@@ -163,4 +192,4 @@ class _Stack:
 
 def _products(*operands: Sequence[Tensor]) -> list[list[tuple[Tensor, ...]]]:
     """The matrices of each layer's products, client by client, from stacks of each layer's."""
-    return [list(zip(*map(list, layer), strict=True)) for layer in zip(*operands, strict=True)]
+    return [list(zip(*(stack.unbind() for stack in layer), strict=True)) for layer in zip(*operands, strict=True)]

@@ -30,9 +30,12 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     forward: list[list[tuple[Tensor, Tensor, Tensor]]],
     backward: list[list[tuple[Tensor, Tensor, Tensor]]],
     through: list[list[tuple[Tensor, Tensor, Tensor]]],
+    all_w: Tensor,
+    all_g: Tensor,
+    offsets: Tensor,
+    kept: Tensor,
     w: list[Tensor],
     g: list[Tensor],
-    offsets: list[Tensor],
     numbers: list[list[float]],
 ) -> None:
     """Makes local steps of a few clients (see ``engine.local``), all in place.
@@ -60,10 +63,13 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
         backward: Likewise: inputs, transposed; gradient of the outputs; gradient of the weights.
         through: Likewise: gradient of the outputs; weights, transposed; gradient of the inputs, which are the outputs
             of the layer before. Empty for the first layer.
-        w: Each client's parameters: the memory of the weights.
-        g: Each client's gradient: the memory of the weights' gradients.
-        offsets: o of each client, empty for none.
-        numbers: s, ρ, η, the clip (0 for none) and λ + ρ′ of each client.
+        all_w: All parameters, ``[clients, P]``: the memory of the weights.
+        all_g: Their gradients, likewise.
+        offsets: o of each client, likewise; empty for none.
+        kept: 1 − η (λ + ρ′) of each client, ``[clients, 1]``; empty if that is 1 for all.
+        w: Each client's parameters, by themselves.
+        g: Their gradients, likewise.
+        numbers: s, ρ, η and the clip (0 for none) of each client.
     """
     depth = len(outputs)
     for step in range(steps):
@@ -85,22 +91,26 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
                 torch.mm(left, right, out=product)
             if layer > 0 and relus[layer - 1]:
                 of_outputs[layer - 1].mul_(outputs[layer - 1].sign())
-        for client in range(len(w)):
-            scale, rho, eta, clip, decay = numbers[client]
+        for client in range(len(numbers)):
+            scale = numbers[client][0]
             if scale != 1.0:
                 g[client].mul_(scale)
-            if offsets[client].numel() > 0:
-                g[client].add_(offsets[client])
+        if offsets.numel() > 0:
+            all_g.add_(offsets)
+        for client in range(len(numbers)):
+            rho = numbers[client][1]
             if rho != 0.0:
                 g[client].add_(w[client], alpha=rho)
+        if kept.numel() > 0:
+            all_w.mul_(kept)
+        for client in range(len(numbers)):
+            eta, clip = numbers[client][2], numbers[client][3]
             factor = 1.0
             if clip > 0.0:
                 norm = math.sqrt(float(torch.dot(g[client], g[client])))
                 if not norm <= clip:
                     # A norm too large for a number must end the run, not shrink the step to nothing.
                     factor = clip / norm if norm < math.inf else math.nan
-            if decay != 0.0:
-                w[client].mul_(1.0 - eta * decay)
             w[client].add_(g[client], alpha=-eta * factor)
 
 
