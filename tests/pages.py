@@ -63,7 +63,8 @@ def store(run: Run, folder: Path) -> Path:
     (folder / "config.toml").write_text("".join(lines), encoding="utf-8")
     reason = {} if run.reason is None else {"reason": run.reason}
     place.write_json("status.json", {"status": run.status, "round": run.round, **reason})
-    place.write_json("identity.json", run.identity)
+    if run.identity:
+        place.write_json("identity.json", run.identity)
     place.write_json("environment.json", run.environment)
     for row in run.metrics:
         place.append("metrics.jsonl", row)

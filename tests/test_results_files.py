@@ -78,7 +78,9 @@ def changed(content: Any, draw: random.Random) -> Any:
     """The same with one to three nodes lost, doubled, renamed or replaced."""
     content = copy.deepcopy(content)
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
-        ways = list(places(content)) or [("experiment",)]
+        ways = list(places(content))
+        if not ways:
+            break  # nothing is left to be changed
         # Each depth as often as the others, or nearly all changes would hit points of curves.
         depth = draw.choice(sorted({len(way) for way in ways}))
         *path, key = draw.choice([way for way in ways if len(way) == depth])
@@ -202,7 +204,8 @@ class TestUnchanged:
         (("runs", 1, "status"), "lost", r"runs\[1\]\.status should be one of running, .* not 'lost'"),
         (("runs", 1, "seed"), 1.5, r"runs\[1\]\.seed should be a whole number, not 1\.5"),
         (("runs", 0, "settings", "clients"), "many", r"clients should be a whole number, not 'many'"),
-        (("runs", 0, "settings", "dataset"), [], r"dataset should be text"),
+        (("runs", 0, "settings", "dataset"), [], r"runs\[0\]\.settings\.dataset should be text, not \[\]"),
+        (("runs", 0, "settings", "algorithm"), [], r"runs\[0\]\.settings\.algorithm should be text, not \[\]"),
         (("runs", 0, "columns", "round"), [1, 2], r"runs\[0\]\.columns should have equally many values"),
         (("runs", 0, "columns", "round"), [3, 2, 1], r"columns\.round should be rounds in their order"),
         (("runs", 0, "columns", "scored_accuracy", 1), "half", r"scored_accuracy\[1\] should be a number, not 'half'"),

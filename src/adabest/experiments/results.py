@@ -304,6 +304,8 @@ def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
     missing = [name for name in ("dataset", "algorithm") if name not in settings]
     if missing:
         raise InputError(f"{where} lacks {', '.join(missing)}")
+    for name in ("dataset", "algorithm"):
+        conform(f"{where}.{name}", settings[name], str)
     known = dict(CONFIG_OPTIONS)
     if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
         known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
