@@ -1,7 +1,7 @@
 # make demo   the package at work, on data that needs no download
 # make test   every test, lint, formatting, types
 # make docs   the docs site, into build/site
-# make soak   the tests that take long: kills at random moments, fuzzing, scale
+# make soak   the tests that take long: kills at random moments, fuzzing (over a million inputs), scale
 
 PYTHON ?= python3
 VENV := .venv

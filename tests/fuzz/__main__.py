@@ -1,0 +1,5 @@
+"""``python -m fuzz``."""
+
+from fuzz.driver import run
+
+run()
