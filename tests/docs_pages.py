@@ -197,7 +197,7 @@ def _small_runs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "_complete", completed)
-        patch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch())
+        patch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(b"a figure"))
         yield
 
 
