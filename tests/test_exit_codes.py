@@ -20,7 +20,6 @@ import adabest
 from adabest.cli import commands, failures
 from adabest.cli.exit_codes import MEANINGS
 from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
-from adabest.runs import folder as files
 from adabest.runs.folder import RunFolder
 from adabest.runs.pace import CheckpointPace
 from adabest.runs.progress import Heedless
@@ -159,7 +158,7 @@ class TestRuns:
         settings = tiny(rounds=3, evaluate_every=1, checkpoint_every=1)
         folder = tmp_path / "run"
         with pytest.MonkeyPatch.context() as patch:
-            failing(files, "force_to_disk", calls, patch)
+            failing(os, "fsync", calls, patch)
             code = command("run", *arguments(**settings, out=folder))
         said = capsys.readouterr().err.splitlines()[-1]
         assert code == 5, said
@@ -171,7 +170,7 @@ class TestRuns:
         assert results(done.folder) == results(run(tmp_path / "straight", **settings).folder)
 
     def test_python_gets_the_error_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        failing(files, "force_to_disk", 7, monkeypatch, errno.EIO)
+        failing(os, "fsync", 11, monkeypatch, errno.EIO)
         with pytest.raises(OSError, match=r"Input/output error: '.*run") as caught:
             run(tmp_path / "run", checkpoint_every=1)
         assert "adabest resume" in how_to_go_on(caught.value)
@@ -181,10 +180,10 @@ class TestRuns:
     ) -> None:
         append = RunFolder.append
 
-        def full(self: RunFolder, name: str, row: Any) -> None:
+        def full(self: RunFolder, name: str, row: Any) -> bytes:
             if self.path.name == "fedavg" and row.get("round") == 3:
                 raise OSError(errno.EFBIG, "File too large", str(self / name))
-            append(self, name, row)
+            return append(self, name, row)
 
         given = ["--algorithms", "fedavg", "adabest"]
         settings = tiny(evaluate_every=1, checkpoint_every=0)
@@ -246,7 +245,10 @@ class TestRuns:
         assert [line.split(" is left out: ")[0] for line in printed.err.splitlines()] == [
             f"adabest: {tmp_path / name}" for name in "abc"
         ]
-        for name, words in (("a", "status.json lacks round"), ("b", "identity.json lacks dataset")):
+        for name, words in (
+            ("a", "status.json lacks round"),
+            ("b", "identity.json isn't the file that this run wrote"),
+        ):
             assert command("show", tmp_path / name) == 2
             assert words in capsys.readouterr().err
 
@@ -257,7 +259,7 @@ class TestRuns:
         assert (
             command("export", tmp_path / "run", "--format", "safetensors", "--out", tmp_path / "out.safetensors") == 2
         )
-        assert f"{place} is damaged" in capsys.readouterr().err
+        assert f"{place} isn't the file that this run wrote" in capsys.readouterr().err
 
     def test_a_lost_identity_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run(tmp_path / "run", rounds=1)
@@ -364,8 +366,8 @@ def test_a_working_directory_that_is_gone_is_told(
     place.mkdir()
     monkeypatch.chdir(place)
     place.rmdir()
-    assert command("list") == 5
-    assert capsys.readouterr().err == "adabest: the working directory: No such file or directory\n"
+    assert command("list") == 2
+    assert capsys.readouterr().err == "adabest: there are no runs below runs\n"
 
 
 def test_every_exit_code_is_documented() -> None:

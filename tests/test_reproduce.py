@@ -277,7 +277,8 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ("[]", "should have experiment, runs, tuning"),
+            ("[]", "should hold a JSON object"),
+            ("{}", "should have experiment, runs, tuning"),
             ("{", "isn't JSON"),
             ('{"experiment": "a", "runs": [{}], "tuning": []}', "this is no result"),
         ],

@@ -11,6 +11,7 @@ import adabest
 from adabest import experiments
 from adabest.errors import InputError
 from adabest.experiments import Results, Tuning, read_choices, write_choices
+from adabest.report.paper import rendering
 
 CELL = "iid/few"
 
@@ -19,7 +20,8 @@ CELL = "iid/few"
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small experiment stands in for the one of this name."""
     small = make_specification(name="population", shares="population", axes={"scenario": {CELL: {}}}, apart=[])
-    monkeypatch.setattr(experiments, "read_specification", lambda _: small)
+    for place in (experiments, rendering):
+        monkeypatch.setattr(place, "read_specification", lambda _: small)
 
 
 def call(folder: Path, **options: Any) -> adabest.Reproduced:
