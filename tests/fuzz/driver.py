@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from unittest import mock
 
 from fuzz.mutation import damaged
 from fuzz.seeds import WORDS, seeds_of
@@ -100,9 +101,12 @@ def survey(target: str, inputs: int, key: int = 0) -> Counter[str]:
 
 def _feed_one(target: str, number: int, data: bytes) -> bool:
     """Whether the target took the input."""
+    hidden: list[str] = []  # errors that Python can only print, such as in a destructor
     try:
-        with _alarm():
-            return TARGETS[target](data)
+        with _alarm(), mock.patch("sys.unraisablehook", lambda told: hidden.append(repr(told.exc_value))):
+            taken = TARGETS[target](data)
+        assert not hidden, f"it was printed, not raised: {hidden[0]}"
+        return taken
     except KeyboardInterrupt:
         raise
     except BaseException as error:
