@@ -64,6 +64,13 @@ class TestDriver:
         assert "idx, input -1 (" in self.fed(monkeypatch, raises)
         assert "ZeroDivisionError: by nothing" in self.fed(monkeypatch, raises)
 
+    def test_an_error_that_is_only_printed_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Broken:
+            def __del__(self) -> None:
+                raise ZeroDivisionError("in the end")
+
+        assert "it was printed, not raised: ZeroDivisionError" in self.fed(monkeypatch, lambda data: bool(Broken()))
+
     def test_a_hang_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def hangs(data: bytes) -> None:
             while True:

@@ -339,7 +339,30 @@ class TestPickles:
             many += b"]q" + bytes([level + 1]) + b"(" + 10 * (b"h" + bytes([level])) + b"e0"
         begin = b"\x80\x02" + many + b"}(U\x04data"
         assert "data should be an array" in self.read(begin + b"h\x1eU\x0bfine_labels](K\x01eu.")
-        assert "labels should be a list of numbers" in self.read(begin + b"NU\x0bfine_labelsh\x1eu.")
+        good = tiny.CIFAR100_PICKLED["train"]
+        labels = good.index(b"fine_labels") + len(b"fine_labels")
+        assert "labels should be a list of numbers" in self.read(b"\x80\x02" + many + good[2:labels] + b"h\x1eu.")
+
+    def test_numpy_is_not_told_lies_about_types(self) -> None:
+        good = tiny.CIFAR100_PICKLED["train"]
+        flags = b"J" + struct.pack("<i", 0) + b"tb\x89"  # the last of a type's state, before the array's order
+        assert good.count(flags) == 1
+        lie = good.replace(flags, b"J" + struct.pack("<i", 63) + b"tb\x89")
+        images, _ = pickled("fine_labels")([File("train", lie, tiny.md5(lie))], tiny.TINY_CIFAR100, "train")
+        np.testing.assert_array_equal(images, tiny.CIFAR_IMAGES["train"])
+
+    @pytest.mark.parametrize(
+        ("old", "new", "words"),
+        [
+            (b"u1", b"f8", "data should be an array of bytes"),
+            (b"\x89T", b"\x89B", "can't be unpickled"),
+            (b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", "not callable"),
+            (b"cnumpy\ndtype\n", b"cnumpy\ndtype\nNb", "it changes a function of NumPy's"),
+        ],
+    )
+    def test_other_arrays(self, old: bytes, new: bytes, words: str) -> None:
+        good = tiny.CIFAR100_PICKLED["train"]
+        assert words in self.read(good.replace(old, new, 1))
 
 
 class TestMatlab:

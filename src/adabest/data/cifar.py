@@ -16,11 +16,40 @@ from adabest.data.files import File, damaged
 from adabest.data.spec import Arrays, Reader, Spec, Split, check_labels
 from adabest.errors import InputError
 
-# All that a pickled array needs. NumPy itself says which function rebuilds one.
-_NEEDED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
+
+class _Described:
+    """What a pickle says of an array, or of its type: the arguments that it is made with, and its state.
+
+    NumPy itself would believe both, and can be told things of a type that end the process.
+    """
+
+    __slots__ = ("arguments", "state")
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Maker:
+    """Stands for a function of NumPy's. It has nothing that a pickle could change."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any) -> _Described:
+        return _Described(arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it changes a function of NumPy's")
+
+
+# All that a pickled array needs.
+_NEEDED: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Maker(),
+    ("numpy", "ndarray"): "the type of arrays",
+    ("numpy", "dtype"): _Maker(),
 }
 _PROTOCOL = 2  # Python 2 wrote the official files in it
 
@@ -67,7 +96,7 @@ def _binary_file(file: File, spec: Spec, records: int, label_bytes: int) -> Arra
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Rebuilds arrays and nothing else, so that not even a file with the right md5 sum could run code."""
+    """Rebuilds descriptions of arrays, and nothing else: not even a file with the right md5 sum could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -88,6 +117,18 @@ def _check_operations(content: bytes) -> None:
             raise pickle.UnpicklingError(f"it remembers something as number {argument} at byte {place}")
 
 
+def _bytes(described: Any) -> np.ndarray:
+    """The array of bytes that was described: version, shape, type, whether it lies by columns, and its content."""
+    if type(described) is not _Described:
+        raise TypeError(f"data should be an array, not a {type(described).__name__}")
+    _, shape, kind, by_column, content = described.state
+    if type(kind) is not _Described or kind.arguments[0] not in ("u1", b"u1"):
+        raise TypeError("data should be an array of bytes")
+    if type(content) is not bytes or type(shape) is not tuple or not all(type(size) is int for size in shape):
+        raise TypeError("the shape or the content of data is something else")
+    return np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_column else "C")
+
+
 def _labels(labels: Any) -> np.ndarray:
     """The labels of a list of numbers. A list of anything else might be of lists of lists that become huge."""
     if type(labels) is not list or not all(type(label) is int for label in labels):
@@ -103,15 +144,13 @@ def _pickled_file(file: File, spec: Spec, records: int, key: str) -> Arrays:
     try:
         _check_operations(file.content)
         batch = _ArrayUnpickler(io.BytesIO(file.content), encoding="bytes").load()
-        images, labels = batch[b"data"], _labels(batch[key.encode()])
-        if type(images) is not np.ndarray:
-            raise TypeError(f"data should be an array, not a {type(images).__name__}")
+        images, labels = _bytes(batch[b"data"]), _labels(batch[key.encode()])
     except Exception as error:  # a pickle is a program: it may stumble in any way
         raise damaged(file.where, f"can't be unpickled ({error!r})", f"a dictionary with data and {key} was") from error
-    if images.dtype != np.uint8 or images.shape != (records, width) or labels.shape != (records,):
+    if images.shape != (records, width) or labels.shape != (records,):
         raise damaged(
             file.where,
-            f"holds {images.dtype} data of shape {images.shape} and labels of shape {labels.shape}",
-            f"uint8 data of shape {(records, width)} and as many labels were",
+            f"holds data of shape {images.shape} and {len(labels):,} labels",
+            f"data of shape {(records, width)} and as many labels were",
         )
     return images, check_labels(file, labels, spec)
