@@ -336,6 +336,8 @@ class TestInterrupts:
                 signal.raise_signal(signal.SIGINT)
             interrupts.end()
             assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+            assert interrupts._timer is not None
+            assert interrupts._timer.finished.is_set(), "what would end the process is disarmed"
         finally:
             signal.signal(signal.SIGINT, before)
         assert left == []

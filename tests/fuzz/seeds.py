@@ -3,6 +3,7 @@
 import functools
 import gzip
 import json
+import re
 import zlib
 
 import tiny_data as tiny
@@ -127,4 +128,7 @@ def _result_files() -> list[bytes]:
     Results("table1", [result], [tuning]).write(path)
     results = path.read_bytes()
     write_choices(path, [tuning])
-    return [b"\0" + results, b"\1" + path.read_bytes()]
+    choices = path.read_bytes()
+    files = [b"\0" + results, b"\1" + choices]
+    # Without a sum, as version 0.4.0 wrote them: with one, every change is refused before a field is looked at.
+    return files + 3 * [re.sub(rb',\n"sha256": "[0-9a-f]*"', b"", file) for file in files]

@@ -3,6 +3,7 @@
 import atexit
 import functools
 import io
+import json
 import os
 import shutil
 import signal
@@ -30,6 +31,7 @@ from adabest.data.idx import parse_idx
 from adabest.errors import InputError
 from adabest.experiments import Results, read_choices
 from adabest.runs import read_toml, resolve, to_toml
+from adabest.runs.manifest import FORMAT_KEY
 
 ARRAYS = {
     "x_train": np.zeros((4, 3), np.float32),
@@ -166,13 +168,22 @@ def fuzz_configuration(data: bytes) -> None:
 
 @functools.cache
 def run_folder() -> dict[str, bytes]:
-    """The files of a finished run, by their names, and the run itself at ``scratch() / 'run'``."""
+    """The files of two finished runs, by their paths in ``scratch()``: one proves itself, one is of version 0.4.0.
+
+    Of the first, every change is refused before a field is looked at.
+    """
     settings = {"rounds": 2, "evaluate_every": 1, "clients": 4, "epochs": 1, "model": "logistic", "partition": "iid"}
     config, components = resolve(settings, _digits())
-    runs.start(config, components, scratch() / "run")
+    run, old = scratch() / "run", scratch() / "old"
+    runs.start(config, components, run)
+    shutil.copytree(run, old)
+    (old / "manifest.json").unlink()
+    environment = json.loads((old / "environment.json").read_text())
+    (old / "environment.json").write_text(json.dumps({k: v for k, v in environment.items() if k != FORMAT_KEY}))
     return {
-        str(path.relative_to(scratch() / "run")): path.read_bytes()
-        for path in sorted((scratch() / "run").rglob("*"))
+        str(path.relative_to(scratch())): path.read_bytes()
+        for folder in (run, old)
+        for path in sorted(folder.rglob("*"))
         if path.is_file() and path.stat().st_size
     }
 
@@ -182,10 +193,10 @@ def fuzz_run_folder(data: bytes) -> None:
     """A finished run, one of whose files has another content: the first byte says which."""
     files = run_folder()
     name = list(files)[(data[0] if data else 0) % len(files)]
-    path = scratch() / "run" / name
+    path = scratch() / name
     path.write_bytes(data[1:])
     try:
-        run = runs.load(scratch() / "run")
+        run = runs.load(path.parent)
         report.runs_table([run])
         run.curve("scored_accuracy")
         run.load_model()

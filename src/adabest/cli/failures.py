@@ -136,6 +136,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.importing = True
+        self._timer: threading.Timer | None = None
 
     def install(self) -> None:
         """From now on Ctrl-C is heard here, unless it is ignored or someone else's."""
@@ -144,6 +145,8 @@ class Interrupts:
 
     def end(self) -> None:
         """From now on Ctrl-C ends the process without a word: all is said, and Python is only tidying up."""
+        if self._timer is not None:
+            self._timer.cancel()  # the exception has arrived; left alone, it would end whoever called the command
         if signal.getsignal(signal.SIGINT) == self._hear:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -156,7 +159,7 @@ class Interrupts:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.importing:
             leave_at_once(_INTERRUPTED, INTERRUPTED)
-        timer = threading.Timer(_PATIENCE, leave_at_once, (_INTERRUPTED, INTERRUPTED))
-        timer.daemon = True
-        timer.start()
+        self._timer = threading.Timer(_PATIENCE, leave_at_once, (_INTERRUPTED, INTERRUPTED))
+        self._timer.daemon = True
+        self._timer.start()
         raise KeyboardInterrupt
