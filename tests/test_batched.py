@@ -475,3 +475,16 @@ class TestCapacity:
         bench = Bench(MLP.task(), Precision(), None)
         outside = 6 * bench._setting.packing.size * bench._setting.master.itemsize
         assert bench._room(5).bytes == 5 * (bench._size() - outside)
+
+
+# --- Runs side by side ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "own"), [("logistic", True), ("mlp", True), ("cnn", True), ("resnet", False)])
+def test_runs_train_together_only_where_our_kernels_make_all_sums(model: str, own: bool) -> None:
+    task = CASES[model].task()
+    on_a_gpu = replace(setting(task, Precision()), operators=object())
+    assert on_a_gpu.sums_by_client is own
+    assert not setting(task, Precision()).sums_by_client, "plain torch may choose by the number of clients"
+    for change in ({"loss": torch.nn.functional.cross_entropy}, {"augment": flip_crop}):
+        assert not replace(on_a_gpu, **change).sums_by_client

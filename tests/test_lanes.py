@@ -165,12 +165,12 @@ class TestOutcome:
     @pytest.mark.cuda
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
     @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "float64"])
-    @pytest.mark.parametrize("model", ["mlp,hidden=200", "cnn"])
+    @pytest.mark.parametrize("model", ["mlp,hidden=200", "cnn", "resnet"])
     def test_every_precision_of_a_gpu(self, precision: str, model: str, tmp_path: Path) -> None:
         settings: list[dict[str, Any]] = [
             {"seed": 0, "unbalance": 0.4},
             {"algorithm": "feddyn"},
-            {"algorithm": "scaffold"},
+            {"algorithm": "scaffold", "sampler": "bernoulli"},
         ]
         settings += [{"seed": seed} for seed in range(1, 6)]
         common: dict[str, Any] = {"engine": "batched", "device": "cuda", "precision": precision, "model": model}

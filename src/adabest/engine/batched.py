@@ -80,7 +80,7 @@ class BatchedEngine:
         return [answers[number] for number in range(len(requests))]
 
     def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
-        """Local training for several runs, all their clients in as few chunks as fit."""
+        """Local training for several runs, together if that changes no bit of any of them."""
         if kind not in self._benches:
             task = next(iter(requests.values())).task
             assert isinstance(task, ClassificationTask)
@@ -91,6 +91,12 @@ class BatchedEngine:
                 # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
                 self._benches[kind] = Bench(task, self._precision, 1 if on_cpu else self._most)
         bench = self._benches[kind]
+        if isinstance(bench, Loop) or bench.mixes_runs:
+            return self._train_together(bench, requests)
+        return {n: self._train_together(bench, {n: request})[n] for n, request in requests.items()}
+
+    def _train_together(self, bench: Bench | Loop, requests: dict[int, Exchange]) -> dict[int, Answer]:
+        """Local training of the clients of several runs, in as few chunks as fit."""
         answers: dict[int, Answer] = {number: [] for number in requests}
         everyone = [
             _Waiting(number, place, client)

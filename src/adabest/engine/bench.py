@@ -87,6 +87,11 @@ class Bench:
         self._most = most
         self._program: Program | None = None
 
+    @property
+    def mixes_runs(self) -> bool:
+        """Whether clients of several runs may train at a time, and last bits still be those of each run alone."""
+        return self._setting.sums_by_client
+
     def capacity(self, wanted: int) -> int:
         """How many clients can train at a time, if so many want to.
 
@@ -164,9 +169,9 @@ class Bench:
         return Program(self._setting, 1, self._steps, torch.device("meta")).bytes + _VECTORS * vector
 
     def _room(self, clients: int) -> Program:
-        """A program with room for so many clients; only a GPU leaves clients alone that aren't there at no cost."""
+        """A program with room for so many clients; only our kernels leave those alone that aren't there, at no cost."""
         there = 0 if self._program is None else self._program.clients
-        fits = clients <= there if self._device.type == "cuda" else clients == there
+        fits = clients <= there if self._setting.sums_by_client else clients == there
         if self._program is None or not fits or self._program.steps < self._steps:
             self._program = None  # its memory first
             self._program = Program(self._setting, clients, self._steps, self._device)

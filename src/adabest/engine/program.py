@@ -74,6 +74,15 @@ class Setting:
     operand: torch.dtype
     master: torch.dtype
 
+    @property
+    def sums_by_client(self) -> bool:
+        """Whether all sums are made by kernels of ours, which give each client blocks of its own.
+
+        Libraries may choose the order of their sums by how many clients there are.
+        """
+        own = not any(isinstance(layer, FunctionalLayer) for layer in self.layers)
+        return own and self.operators is not twins and self.loss is None and self.augment is None
+
 
 @dataclass
 class Cohort:
