@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,10 @@ def test_commands_end_with_a_documented_code() -> None:
 
 class TestDriver:
     """It would see what it is there to see."""
+
+    @pytest.fixture(autouse=True)
+    def kept_inputs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def fed(self, monkeypatch: pytest.MonkeyPatch, target: object) -> str:
         monkeypatch.setitem(TARGETS, "idx", target)
