@@ -18,7 +18,7 @@ from fuzz.targets import TARGETS
 READERS = ("npz", "idx", "cifar", "mat", "leaf", "archive", "configuration", "results_file")
 SHORT = 150
 COMMANDS = 6
-LONG = 130_000  # for each parser, so that all together get over a million
+LONG = 150_000  # for each reader, so that all together get over a million
 LONG_COMMANDS = 10_000
 
 
