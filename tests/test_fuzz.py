@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from fuzz.targets import TARGETS
 READERS = ("npz", "idx", "cifar", "mat", "leaf", "archive", "configuration", "results_file")
 SHORT = 150
 COMMANDS = 6
-LONG = 130_000  # for each parser, so that all together get over a million
+LONG = 150_000  # for each reader, so that all together get over a million
 LONG_COMMANDS = 10_000
 
 
@@ -50,6 +51,10 @@ def test_commands_end_with_a_documented_code() -> None:
 
 class TestDriver:
     """It would see what it is there to see."""
+
+    @pytest.fixture(autouse=True)
+    def kept_inputs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def fed(self, monkeypatch: pytest.MonkeyPatch, target: object) -> str:
         monkeypatch.setitem(TARGETS, "idx", target)

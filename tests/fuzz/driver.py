@@ -5,6 +5,7 @@ import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -17,9 +18,10 @@ from unittest import mock
 
 from fuzz.mutation import damaged
 from fuzz.seeds import WORDS, seeds_of
-from fuzz.targets import TARGETS, scratch
+from fuzz.targets import TARGETS
 
 _MOST_SECONDS = 10
+_PATIENCE = 6
 _MOST_BYTES = 10**9
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system tells of memory
 
@@ -115,21 +117,29 @@ def _feed_one(target: str, number: int, data: bytes) -> bool:
 
 @contextmanager
 def _alarm() -> Iterator[None]:
+    """Ends what computes for too long, or waits for much longer: on a busy machine, waiting isn't a bug."""
+
     def ring(_: int, __: FrameType | None) -> None:
         raise TimeoutError(f"it took over {_MOST_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
+    bells = {
+        signal.SIGPROF: (signal.ITIMER_PROF, _MOST_SECONDS),
+        signal.SIGALRM: (signal.ITIMER_REAL, _PATIENCE * _MOST_SECONDS),
+    }
+    before = {number: signal.signal(number, ring) for number in bells}
+    for timer, seconds in bells.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in bells.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def _named(target: str, number: int, data: bytes) -> str:
     """The words for an input, which is written to a file that stays."""
-    path = scratch().parent / f"fuzz-{target}-{number}.input"
+    path = Path(tempfile.gettempdir()) / f"fuzz-{target}-{number}.input"
     path.write_bytes(data)
     return f"{target}, input {number} ({len(data):,} bytes, kept as {path})"
 
