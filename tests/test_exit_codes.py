@@ -372,6 +372,13 @@ def test_a_working_directory_that_is_gone_is_told(
     assert capsys.readouterr().err == "adabest: there are no runs below runs\n"
 
 
+def test_a_command_line_of_thousands_of_words_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(*["--model", "logistic"] * 10_001) == 2
+    assert (
+        capsys.readouterr().err == "adabest: the command line has 20,002 words, too many to be read; use a TOML file\n"
+    )
+
+
 def test_every_exit_code_is_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)

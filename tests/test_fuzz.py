@@ -19,6 +19,7 @@ READERS = ("npz", "idx", "cifar", "mat", "leaf", "archive", "configuration", "re
 SHORT = 150
 COMMANDS = 6
 LONG = 150_000  # for each reader, so that all together get over a million
+LONG_FOLDERS = 20_000  # a load opens ten files
 LONG_COMMANDS = 10_000
 
 
@@ -39,7 +40,7 @@ def test_damage_can_be_made_again() -> None:
     assert len(set(made)) > 80
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", [*READERS, "run_folder"])
 def test_damaged_inputs_are_refused_or_taken(name: str) -> None:
     fed = feed(name, SHORT)
     assert 0 < fed.taken < SHORT == fed.inputs
@@ -109,6 +110,11 @@ class TestDriver:
 @pytest.mark.parametrize("name", READERS)
 def test_parsers_at_length(name: str) -> None:
     print(feed(name, LONG, key=1))
+
+
+@pytest.mark.soak
+def test_run_folders_at_length() -> None:
+    print(feed("run_folder", LONG_FOLDERS, key=1))
 
 
 @pytest.mark.soak

@@ -9,6 +9,7 @@ from typing import TextIO, cast
 
 from adabest.cli import failures
 from adabest.cli.exit_codes import DONE
+from adabest.errors import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,13 +66,16 @@ def _command(given: list[str], interrupts: failures.Interrupts) -> int:
             stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
     warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
     codes = ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
-    command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-        commands(given),
-        prog="adabest",
-        description="A federated-learning simulator. Each command has its own --help; --version tells the version. "
-        f"Exit codes: {codes}.",
-        args=given or ["--help"],
-    )
+    try:
+        command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+            commands(given),
+            prog="adabest",
+            description="A federated-learning simulator. Each command has its own --help; --version tells the version. "
+            f"Exit codes: {codes}.",
+            args=given or ["--help"],
+        )
+    except RecursionError:  # the parser calls itself for each word
+        raise InputError(f"the command line has {len(given):,} words, too many to be read; use a TOML file") from None
     return command()
 
 

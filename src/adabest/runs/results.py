@@ -1,6 +1,7 @@
 """Reading runs: what a folder holds, as objects."""
 
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from safetensors.torch import load as parse_tensors
 from torch import Tensor, nn
 
 from adabest.errors import InputError
+from adabest.machine import refuse_beyond_memory
 from adabest.models import build_model
 from adabest.registry import Named, check_options, named_now, naming
 from adabest.runs import export
@@ -98,7 +100,10 @@ class Run:
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
-            example = torch.zeros(2, *self._of_identity("input_shape"), dtype=torch.float32)
+            shape = self._of_identity("input_shape")
+            inputs = {f"two inputs of {math.prod(shape):,} numbers": 8 * math.prod(shape)}
+            refuse_beyond_memory(f"{self.folder / files.IDENTITY}", inputs, "bring back a good copy")
+            example = torch.zeros(2, *shape, dtype=torch.float32)
             classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
                 module = build_model(str(self.config.model), example, classes, self.config.seed)
