@@ -31,7 +31,7 @@ from adabest.errors import InputError
 from adabest.runs import atomic_files, checkpoint, lane
 from adabest.runs.checkpoint import checkpoints_of
 from adabest.runs.folder import RunFolder
-from adabest.runs.manifest import FORMAT_KEY, sum_of_object
+from adabest.runs.manifest import FORMAT_KEY, find_standing, read_manifest, sum_of_object
 from adabest.runs.verification import Finding, verify_run
 
 Damage = Callable[[Path], None]
@@ -169,7 +169,9 @@ class TestDamage:
         ):
             resume(killed)
         assert contents(killed) == before
-        assert {finding.state for finding in verify_run(killed)[1:]} == {"foreign"}
+        overall, *found = verify_run(killed)
+        assert (overall.state, {finding.state for finding in found}) == ("damaged", {"foreign"})
+        assert "another run's" in overall.words
 
     def test_checkpoints_of_an_equal_run_are_refused(self, killed: Path, tmp_path: Path) -> None:
         """Every run has an id of its own, whatever its settings are."""
@@ -463,3 +465,132 @@ class TestLostConfiguration:
             run(finished)
         assert contents(finished) == before
         assert [finding.path.name for finding in verify_run(finished)] == ["run", "config.toml"]
+
+
+def reseal(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes a file that carries a sum of itself, and the sum with it, as only somebody on purpose would."""
+    sealed = json.loads(path.read_text())
+    change(sealed["content"])
+    path.write_text(json.dumps({"content": sealed["content"], "content_sha256": sum_of_object(sealed["content"])}))
+
+
+MANIFESTS: dict[str, Any] = {
+    "files": [],
+    "metrics": {"length": 1.5, "sha256": ""},
+    "status": 5,
+    "round": "x",
+    "run": None,
+    "format": 1,
+    "settings": [],
+}
+
+
+class TestResealed:
+    """A sum proves nothing against those who write it, but what they write is still checked."""
+
+    @pytest.mark.parametrize("name", MANIFESTS)
+    def test_a_manifest_of_other_types_is_refused(
+        self, name: str, killed: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        reseal(killed / "manifest.json", lambda content: content.update({name: MANIFESTS[name]}))
+        for line in (["show"], ["resume"], ["report"]):
+            assert command(*line, killed) == 2
+            assert str(killed / "manifest.json") in capsys.readouterr().err
+        assert command("list", killed) == 0
+        assert command("verify", killed) == 4
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda content: content.pop("metrics"),
+            lambda content: content.update(metrics=[]),
+            lambda content: content.pop("numbers"),
+            lambda content: content.update(numbers="x"),
+            lambda content: content["numbers"].update(round=3),
+        ],
+        ids=["no metrics", "a list", "no numbers", "text", "another round"],
+    )
+    @pytest.mark.filterwarnings("ignore:.* is passed over")
+    def test_a_checkpoint_of_other_types_is_refused_or_passed_over(
+        self,
+        change: Callable[[dict[str, Any]], None],
+        killed: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        reseal(killed / "checkpoints" / "round-0000004.json", change)
+        code = command("resume", killed)
+        assert code == 0 or (code == 2 and "round-0000004.json" in capsys.readouterr().err)
+        assert code == 2 or results(killed) == results(run(tmp_path / "straight").folder)
+
+    def test_a_comparison_of_version_04_is_checked(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run(tmp_path / "all" / "fedavg", rounds=1)
+        for line in ('target = "x"', "target = [1]", "algorithms = 3", "target = nan"):
+            (tmp_path / "all" / "comparison.toml").write_text(line + "\n")
+            assert command("report", tmp_path / "all", "--html", tmp_path / "page.html") == 2
+            assert "comparison.toml is damaged" in capsys.readouterr().err
+
+
+class TestFoundByReviewers:
+    def test_a_link_among_what_was_set_aside_is_refused(self, killed: Path, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "mine.partial").write_text("precious")
+        shutil.rmtree(killed / "checkpoints")
+        (killed / ".moving").mkdir()
+        (killed / ".moving" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match="checkpoints is a symbolic link"):
+            adabest.load(killed)
+        assert (tmp_path / "elsewhere" / "mine.partial").read_text() == "precious"
+        assert verify_run(killed)[0].state == "damaged"
+
+    def test_what_is_not_ours_is_not_removed_with_what_was_set_aside(self, finished: Path) -> None:
+        (finished / ".replaced").mkdir()
+        (finished / ".replaced" / "important").write_text("mine")
+        with pytest.raises(InputError, match=r"holds things that aren't a run's \(important\)"):
+            adabest.load(finished)
+        assert (finished / ".replaced" / "important").read_text() == "mine"
+
+    def test_a_refusal_does_not_advise_to_run_code_that_a_file_names(self, finished: Path) -> None:
+        change("config.toml", 'dataset = "stripes"', 'dataset = "subprocess:getoutput,cmd=true"')(finished)
+        with pytest.raises(InputError, match="It names subprocess:getoutput, which a new run would import: look at it"):
+            adabest.load(finished)
+
+    @pytest.mark.parametrize("calls", range(12))
+    def test_an_adoption_that_is_killed_loses_no_row(self, calls: int, killed: Path, tmp_path: Path) -> None:
+        as_old_version(killed)
+        try:
+            with dies_at(os, "fsync", calls):
+                adabest.resume(killed, unverified=True, show=False)
+        except Killed:
+            adabest.resume(killed, unverified=True, show=False)
+        assert results(killed) == results(run(tmp_path / "straight").folder)
+
+    def test_lost_checkpoints_are_missing(self, killed: Path) -> None:
+        shutil.rmtree(killed / "checkpoints")
+        overall, missing = verify_run(killed)
+        assert (overall.state, missing.state, missing.path.name) == ("damaged", "missing", "round-0000004.json")
+
+    def test_a_folder_in_place_of_a_file_is_damage(self, finished: Path) -> None:
+        (finished / "log.txt").unlink()
+        (finished / "log.txt").mkdir()
+        assert [finding.state for finding in verify_run(finished)] == ["damaged", "damaged"]
+
+    def test_a_run_that_ends_while_it_is_read_was_not_changed(self, finished: Path, killed_run: Path) -> None:
+        """Its manifest was read while it ran, its status after it had ended."""
+        stale = read_manifest(RunFolder(killed_run))
+        assert find_standing(RunFolder(finished), stale).status == "finished"
+
+    def test_a_fresh_run_that_was_killed_at_once_speaks_of_no_old_one(self, tmp_path: Path) -> None:
+        with power_cut(os, "fsync", 2), pytest.raises(Killed):
+            run(tmp_path / "run")
+        with pytest.raises(InputError, match="there is no run"):
+            adabest.load(tmp_path / "run")
+
+    def test_an_ended_run_without_a_manifest_can_be_resumed_unverified(self, finished: Path) -> None:
+        (finished / "manifest.json").unlink()
+        with pytest.raises(InputError, match="go on without a proof"):
+            adabest.load(finished)
+        as_old_version_again = json.loads((finished / "environment.json").read_text())
+        del as_old_version_again[FORMAT_KEY]
+        (finished / "environment.json").write_text(json.dumps(as_old_version_again))
+        assert adabest.resume(finished, unverified=True, show=False).status == "finished"

@@ -262,6 +262,11 @@ def recall(folder: Path) -> dict[str, Any] | None:
             f"{path} was changed since the comparison began: undo that, or start another one with these settings, "
             "in another folder"
         )
+    algorithms, target = settings.get("algorithms", []), settings.get("target")
+    if not (isinstance(algorithms, list) and all(isinstance(name, str) for name in algorithms)):
+        raise InputError(f"{path} is damaged: algorithms should be a list of names")
+    if target is not None and not (isinstance(target, float) and 0 < target <= 1):
+        raise InputError(f"{path} is damaged: target should be an accuracy, above 0 and at most 1")
     return settings
 
 

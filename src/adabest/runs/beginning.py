@@ -1,5 +1,6 @@
 """Where a run's folder begins: with a new run, with what a checkpoint left, or with a run of an earlier version."""
 
+import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from typing import Any
 from adabest.engine import Snapshot
 from adabest.errors import InputError
 from adabest.runs import folder as files
-from adabest.runs.atomic_files import write_bytes, write_text
+from adabest.runs.atomic_files import write_text
 from adabest.runs.build import Federation, environment, environment_changes, fingerprints
 from adabest.runs.checkpoint import checkpoints_of, load_checkpoint, save_checkpoint
 from adabest.runs.config import Config, to_toml
@@ -17,7 +18,7 @@ from adabest.runs.manifest import FORMAT, FORMAT_KEY, Ledger, Manifest, Prefix, 
 
 
 def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
-    """Writes the first files of a run, the configuration last: a folder without it holds no run."""
+    """Writes the first files of a run, the configuration last: where it was never written, there is no run."""
     folder.write_json(files.IDENTITY, federation.identity)
     folder.write_json(files.ENVIRONMENT, {FORMAT_KEY: FORMAT, **environment(config)})
     for name in (files.METRICS, files.TIMINGS):
@@ -76,10 +77,8 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
         _put_back(folder, federation, checkpoint.state, before)
     last_round = federation.simulation.state.round
     kept = [row for row in folder.rows(files.METRICS) if row["round"] <= last_round]
-    write_bytes(folder / files.METRICS, b"")
+    write_text(folder / files.METRICS, "".join(json.dumps(row, allow_nan=False) + "\n" for row in kept))
     ledger = Ledger.of_new_run(folder, (folder / files.CONFIG).read_text(encoding="utf-8"))
-    for row in kept:
-        ledger.append_metrics(row)
     if checkpoint is not None:
         save_checkpoint(folder, federation.simulation.view(), ledger.claims())
         for older in checkpoints_of(folder)[1:]:  # which don't name their run
@@ -117,6 +116,10 @@ def _put_back(folder: RunFolder, federation: Federation, state: Snapshot, before
         raise InputError(
             f"{folder.path}: its checkpoint, written by adabest {version}, lacks {error}, so this version can't go "
             "on from it; finish the run with that version, or begin it anew with --overwrite"
+        ) from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder.path}: its checkpoint doesn't fit the run ({error}); begin it anew with --overwrite"
         ) from error
 
 

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import safetensors
 from safetensors.torch import load_file
@@ -19,11 +19,31 @@ from adabest.engine import Snapshot, View
 from adabest.errors import InputError
 from adabest.runs.atomic_files import read_bytes, write_atomically, write_text
 from adabest.runs.folder import CHECKPOINTS, RunFolder, parse_object
-from adabest.runs.manifest import Manifest, Prefix, prove_metrics, sum_of_file, sum_of_object
+from adabest.runs.manifest import (
+    Manifest,
+    Prefix,
+    PrefixRecord,
+    check_prefix,
+    prove_metrics,
+    sum_of_file,
+    sum_of_object,
+)
+from adabest.runs.records import conform
 from adabest.runs.tensors import write_tensors
 
 _KEPT = 2
-_NAME = re.compile(r"round-(\d+)\.json")
+_NAME = re.compile(r"round-(\d{1,18})\.json")
+
+
+class _Claims(TypedDict):
+    """What a checkpoint says of itself; one of version 0.4.0 says nothing of its run."""
+
+    numbers: dict[str, float]
+    tensors_sha256: str
+    run: NotRequired[str]
+    settings: NotRequired[str]
+    identity: NotRequired[str]
+    metrics: NotRequired[PrefixRecord]
 
 
 class Checkpoint(NamedTuple):
@@ -88,7 +108,7 @@ def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint 
         prefix = None
         if manifest is not None:
             refuse_foreign(path, content, manifest)
-            prefix = Prefix(**content["metrics"])
+            prefix = check_prefix(str(path), content.get("metrics"))
             prove_metrics(folder, prefix, exactly=False, claimed_by=f"{CHECKPOINTS}/{path.name}")
         return Checkpoint(Snapshot(tensors, content["numbers"]), prefix)
     return None
@@ -104,6 +124,10 @@ def read_claims(path: Path) -> dict[str, Any]:
     content, tensors = sealed.get("content"), path.with_suffix(".safetensors")
     if not isinstance(content, dict) or sealed.get("content_sha256") != sum_of_object(content):
         raise InputError(f"{path} is damaged: it doesn't have the sum that it names")
+    conform(str(path), content, _Claims)
+    matched = _NAME.fullmatch(path.name)
+    if matched is None or content["numbers"].get("round") != int(matched[1]):
+        raise InputError(f"{path} is damaged: it isn't of the round that its name says")
     if not tensors.is_file() or sum_of_file(tensors) != content.get("tensors_sha256"):
         raise InputError(f"the tensors of {path} are missing, or aren't those that it names")
     return content
@@ -137,5 +161,5 @@ def _numbered(directory: Path) -> Iterator[tuple[int, Path]]:
     """Claims and their rounds: as text, round 10,000,000 would come before round 9,999,999."""
     for path in directory.glob("round-*.json"):
         matched = _NAME.fullmatch(path.name)
-        if matched:
+        if matched and path.is_file():
             yield int(matched[1]), path

@@ -65,7 +65,7 @@ def resume(
     Args:
         path: The run's folder.
         objects: The data set, algorithm, model or loss of a run that was given Python objects.
-        unverified: Whether a run of version 0.4.0, which nothing proves, may be gone on with.
+        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
         data_dir: The folder of the official data files, if they have moved; the run remembers it.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.

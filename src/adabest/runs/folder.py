@@ -56,6 +56,7 @@ _LOCK = ".lock"
 _MOVING = ".moving"  # a run that is being set aside, or comes back: part of it lies here, part beside it
 _ASIDE = ".replaced"  # a run that has been set aside, whole
 HIDDEN = (_MOVING, _ASIDE)
+FOLDERS = (CHECKPOINTS, MLFLOW, _WANDB, *HIDDEN)  # all else is a file
 _PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
 _OURS = {
     CONFIG,
@@ -135,8 +136,9 @@ class RunFolder:
             raise
 
     def _refuse_links(self) -> None:
-        """Refuses a folder in which writing or deleting might reach something elsewhere."""
-        for place in (self.path, self / CHECKPOINTS):
+        """Refuses a folder in which writing, deleting or moving might reach something elsewhere."""
+        runs = (self.path, self / _MOVING, self / _ASIDE)
+        for place in (*runs, *(run / CHECKPOINTS for run in runs)):
             for entry in place.iterdir() if place.is_dir() else ():
                 refuse_link(entry)
 
@@ -162,11 +164,7 @@ class RunFolder:
         Raises:
             InputError: If the folder holds anything else.
         """
-        foreign = sorted(entry.name for entry in self.path.iterdir() if not is_ours(entry.name))
-        if foreign:
-            raise InputError(
-                f"{self.path} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed"
-            )
+        _refuse_foreign(self.path)
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[Callable[[], None]]:
@@ -179,18 +177,27 @@ class RunFolder:
             InputError: If the folder holds anything else; then nothing was changed.
         """
         self.refuse_foreign()
-        moving, aside = self / _MOVING, self / _ASIDE
-        moving.mkdir()
-        for entry in sorted(self._entries(), key=lambda entry: entry.name != CONFIG):
-            entry.rename(moving / entry.name)
-        moving.rename(aside)
+        aside = self / _ASIDE
+        if any(self._entries()):
+            self._set_aside()
         try:
             yield lambda: self._remove([aside])
         except BaseException:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the exception says what happened
-                self._settle()
+            if aside.is_dir():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the exception says what happened
+                    self._settle()
+            elif not (self / CONFIG).is_file():
+                self._remove(self._entries())
             raise
+
+    def _set_aside(self) -> None:
+        """Moves everything away, the configuration first: where there is one, the run is whole."""
+        moving = self / _MOVING
+        moving.mkdir()
+        for entry in sorted(self._entries(), key=lambda entry: entry.name != CONFIG):
+            entry.rename(moving / entry.name)
+        moving.rename(self / _ASIDE)
 
     def settle(self) -> None:
         """Ends what a killed ``--overwrite`` left undone, and says which of the two runs is here.
@@ -204,22 +211,28 @@ class RunFolder:
 
     def _settle(self) -> None:
         moving, aside = self / _MOVING, self / _ASIDE
+        if not (moving.is_dir() or aside.is_dir()):
+            return
+        for place in (self.path, moving, aside):
+            _refuse_foreign(place)
         if aside.is_dir():
-            if (self / CONFIG).is_file():  # which a new run writes last
+            if (self / CONFIG).is_file() and (self / MANIFEST).is_file():  # the first is what a new run writes last
                 self._remove([aside])
-                warnings.warn(
-                    f"{self.path}: a run was being replaced; the new one had begun, and is here", stacklevel=2
-                )
-            else:
-                self._remove(self._entries())
-                aside.rename(moving)
-        if moving.is_dir():
-            for entry in sorted(moving.iterdir(), key=lambda entry: entry.name == CONFIG):
-                entry.rename(self / entry.name)
-            moving.rmdir()
-            warnings.warn(
-                f"{self.path}: a run was being replaced; the old one is whole, and is here again", stacklevel=2
-            )
+                self._say_replaced("the new one had begun, and is here")
+                return
+            # Version 0.4.0 moved a run straight to where it is set aside, so what isn't there may still be the run's.
+            is_all = (aside / MANIFEST).is_file()
+            self._remove(entry for entry in self._entries() if is_all or (aside / entry.name).exists())
+            aside.rename(moving)
+        had_run = (moving / CONFIG).is_file()
+        for entry in sorted(moving.iterdir(), key=lambda entry: entry.name == CONFIG):
+            entry.rename(self / entry.name)
+        moving.rmdir()
+        if had_run:
+            self._say_replaced("the old one is whole, and is here again")
+
+    def _say_replaced(self, which: str) -> None:
+        warnings.warn(f"{self.path}: a run was being replaced; {which}", stacklevel=2)
 
     def _entries(self) -> Iterator[Path]:
         """Everything but the lock and what is set aside."""
@@ -305,6 +318,12 @@ def parse_object(path: Path, content: bytes) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise InputError(f"{path} is damaged: it should hold a JSON object")
     return loaded
+
+
+def _refuse_foreign(place: Path) -> None:
+    foreign = sorted(entry.name for entry in place.iterdir() if not is_ours(entry.name)) if place.is_dir() else []
+    if foreign:
+        raise InputError(f"{place} holds things that aren't a run's ({', '.join(foreign[:3])}); nothing was removed")
 
 
 def is_ours(name: str) -> bool:

@@ -42,7 +42,7 @@ class Planned:
         components: The objects that it names.
         resumed: Whether it has begun before, and goes on.
         overwrite: Whether another run that lies there may be replaced.
-        unverified: Whether a run of version 0.4.0, which nothing proves, may be gone on with.
+        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
         data_dir: The folder of the official data files, if they have moved since it began.
         label: What to call it while it shows its progress.
         group: What trackers that haven't heard of it are to group it under.
@@ -291,7 +291,7 @@ def drop_checkpoints(folder: RunFolder) -> None:
     Raises:
         InputError: If it isn't.
     """
-    directory, manifest = folder / files.CHECKPOINTS, read_manifest(folder)
+    directory, manifest = folder / files.CHECKPOINTS, read_manifest(folder, may_be_lost=True)
     if not directory.is_dir() or manifest is None or not manifest.has_ended():
         return
     prove_ended(folder, manifest)

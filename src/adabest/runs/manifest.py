@@ -15,13 +15,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from adabest.errors import InputError
 from adabest.runs import folder as files
 from adabest.runs.atomic_files import force_to_disk, read_bytes, write_text
-from adabest.runs.config import BOUNDS
+from adabest.runs.config import BOUNDS, named_in
 from adabest.runs.folder import ENDED, RunFolder
+from adabest.runs.records import check_status, conform
 
 FORMAT = 2  # of the folder; that of version 0.4.0 and before had no manifest
 FORMAT_KEY = "folder_format"  # in the environment, which tells a folder that lost its manifest from one that had none
@@ -182,15 +183,48 @@ def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest |
             )
         return None
     sealed = files.parse_object(path, content)
-    try:
-        inside = dict(sealed["content"])
-        if sealed["content_sha256"] != sum_of_object(inside):
-            raise InputError(f"{path} was changed: it doesn't have the sum that it names; {_advice(folder)}")
-        if inside.pop("format") != FORMAT:
-            raise InputError(f"{path} was written by a newer version of adabest; use that one")
-        return Manifest(**{**inside, "metrics": Prefix(**inside["metrics"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: {error!r}; {_advice(folder)}") from error
+    inside = sealed.get("content")
+    if not isinstance(inside, dict) or sealed.get("content_sha256") != sum_of_object(inside):
+        raise InputError(f"{path} was changed: it doesn't have the sum that it names; {_advice(folder)}")
+    if inside.get("format") != FORMAT:
+        raise InputError(f"{path} has a format that this version of adabest doesn't know; use the one that wrote it")
+    record: _Record = conform(str(path), inside, _Record)
+    check_status(str(path), {"status": record["status"], "round": record["round"]})
+    prefix = check_prefix(str(path), record["metrics"])
+    known = {field.name: inside[field.name] for field in dataclasses.fields(Manifest)}
+    return Manifest(**{**known, "metrics": prefix})
+
+
+class PrefixRecord(TypedDict):
+    """A ``Prefix``, as files have it."""
+
+    length: int
+    sha256: str
+
+
+class _Record(TypedDict):
+    """What a manifest's file holds."""
+
+    format: int
+    run: str
+    status: str
+    round: int
+    reason: str | None
+    settings: str
+    files: dict[str, str]
+    metrics: PrefixRecord
+
+
+def check_prefix(where: str, value: Any) -> Prefix:
+    """The proven part of a file that grows, as a file has it.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    record: PrefixRecord = conform(f"{where}: metrics", value, PrefixRecord)
+    if record["length"] < 0:
+        raise InputError(f"{where}: metrics.length should not be below 0")
+    return Prefix(**record)
 
 
 def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
@@ -208,6 +242,9 @@ def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
             raise InputError(f"{folder / files.STATUS} is missing; {_advice(folder)}")
         # A kill between the two files leaves a status that is behind; it is never ahead.
         if status["status"] in ENDED and (status["status"], status["round"], status.get("reason")) != told:
+            now = read_manifest(folder)
+            if now is not None and now != manifest:  # the run has ended since its manifest was read
+                return find_standing(folder, now)
             raise InputError(
                 f"{folder / files.STATUS} says that the run is {status['status']} in round {status['round']}, but "
                 f"{files.MANIFEST} says {manifest.status} in round {manifest.round}: one of them was changed; "
@@ -224,9 +261,15 @@ def prove_settings(folder: RunFolder, manifest: Manifest | None, settings: Mappi
         InputError: If it isn't.
     """
     if manifest is not None and sum_of_settings(settings) != manifest.settings:
+        names = named_in(settings)
+        # A configuration that somebody changed may name code, which a run of one's own would import.
+        advice = (
+            f"It names {', '.join(names)}, which a new run would import: look at it first"
+            if names
+            else (f"Or start a new run with them, in another folder: adabest run {folder / files.CONFIG} --out ...")
+        )
         raise InputError(
-            f"{folder / files.CONFIG} isn't what the run began with: settings were changed or lost. Undo that, or "
-            f"start a new run with them, in another folder: adabest run {folder / files.CONFIG} --out ..."
+            f"{folder / files.CONFIG} isn't what the run began with: settings were changed or lost. Undo that. {advice}"
         )
 
 

@@ -62,6 +62,8 @@ def _describe(folder: RunFolder, config: Config, group: str) -> Tracked:
     if kept is None:
         kept = {"id": uuid.uuid4().hex[:12], "group": group}
         folder.write_json(files.TRACKING, kept)
+    if not all(isinstance(kept.get(name), str) for name in ("id", "group")):
+        raise InputError(f"{folder / files.TRACKING} is damaged: it should have an id and a group")
     return Tracked(
         id=kept["id"],
         name=folder.path.resolve().name,

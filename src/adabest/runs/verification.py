@@ -37,7 +37,10 @@ def verify_run(path: Path) -> list[Finding]:
         What was found of the folder as a whole, then of each file that isn't whole.
     """
     folder = RunFolder(path)
-    folder.settle()
+    try:
+        folder.settle()
+    except (InputError, OSError) as error:
+        return [Finding(path, "damaged", f"a run was being replaced, and it can't be settled which is here: {error}")]
     try:
         manifest = read_manifest(folder)
     except InputError as error:
@@ -58,6 +61,9 @@ def _entries(folder: RunFolder) -> Iterator[Finding]:
             yield Finding(entry, "foreign", "a symbolic link, through which nothing is written")
         elif not is_ours(entry.name):
             yield Finding(entry, "foreign", "not a file of the run")
+        elif entry.is_dir() != (entry.name in files.FOLDERS):
+            kind = "folder" if entry.name in files.FOLDERS else "file"
+            yield Finding(entry, "damaged", f"it should be a {kind}; remove what lies there")
 
 
 def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
@@ -69,6 +75,9 @@ def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
     for name in manifest.files:
         yield _checked(folder / name, lambda name=name: read_proven(folder, manifest, name))  # type: ignore[misc]
     yield _checked(folder / files.METRICS, lambda: prove_metrics(folder, manifest.metrics, exactly=has_ended))
+    newest = folder / files.CHECKPOINTS / f"round-{manifest.round:07d}.json"
+    if not has_ended and manifest.round > 0 and not newest.is_file():
+        yield Finding(newest, "missing", "the last checkpoint; the one before it is taken, or the run begins again")
     for path in checkpoints_of(folder):
         whole = _checked(path, lambda path=path: read_claims(path))  # type: ignore[misc]
         yield whole or _foreign(path, manifest)
@@ -92,7 +101,7 @@ def _foreign(path: Path, manifest: Manifest) -> Finding | None:
 
 def _outlook(folder: RunFolder, manifest: Manifest | None, found: list[Finding]) -> Finding:
     """The folder as a whole, and what can be done with it."""
-    again = f"the run can be made anew: adabest run {folder / files.CONFIG} --out ..."
+    again = "bring back a good copy, or make the run anew from its settings"
     bad = [finding for finding in found if finding.path.parent != folder / files.CHECKPOINTS]
     if manifest is None:
         return Finding(folder.path, "damaged", f"nothing proves its files; {again}")
@@ -101,10 +110,11 @@ def _outlook(folder: RunFolder, manifest: Manifest | None, found: list[Finding])
         ended = f"{manifest.status} in round {manifest.round}"
         on = f"{resume_command(folder.path)} goes on after round {manifest.round}"
         return Finding(folder.path, "whole", ended if manifest.has_ended() else on)
-    if all(finding.state == "foreign" for finding in found):
+    if found == bad and all(finding.state == "foreign" for finding in found):
         return Finding(folder.path, "foreign", "the run's own files are whole, but there are others among them")
     if not bad:
-        words = f"a checkpoint is lost; {resume_command(folder.path)} goes on from the last whole one, or anew"
+        words = "a checkpoint is lost or another run's; without those that aren't its own, "
+        words += f"{resume_command(folder.path)} goes on from the last whole one, or begins again"
         return Finding(folder.path, "damaged", words)
     if all(finding.path.name in models or finding.state == "foreign" for finding in bad):
         return Finding(folder.path, "damaged", f"settings and metrics are whole, a model isn't; {again}")
