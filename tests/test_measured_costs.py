@@ -299,7 +299,7 @@ class TestFile:
         ("change", "message"),
         [
             (lambda content: content | {"experiment": "table1"}, "holds no measured costs"),
-            (lambda content: [content], "holds no measured costs"),
+            (lambda content: [content], "should hold a JSON object"),
             (lambda content: content | {"more": 1}, "holds no measured costs"),
             (
                 lambda content: content | {"measured": [{"algorithm": "fedavg"}]},
@@ -312,8 +312,18 @@ class TestFile:
     def test_another_file_is_refused(self, change: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
         everything().write(tmp_path / "costs.json")
         content = json.loads((tmp_path / "costs.json").read_text(encoding="utf-8"))
+        del content["sha256"]  # by which every change is refused before a field is looked at
         (tmp_path / "costs.json").write_text(json.dumps(change(content)))
         with pytest.raises(InputError, match=rf"costs\.json.* {message}"):
+            MeasuredCosts.read(tmp_path / "costs.json")
+
+    def test_a_changed_file_is_refused(self, tmp_path: Path) -> None:
+        everything().write(tmp_path / "costs.json")
+        content = json.loads((tmp_path / "costs.json").read_text(encoding="utf-8"))
+        (tmp_path / "costs.json").write_text(json.dumps(content, indent=4))
+        assert MeasuredCosts.read(tmp_path / "costs.json").repeats == content["repeats"], "its layout is no matter"
+        (tmp_path / "costs.json").write_text(json.dumps(content | {"repeats": content["repeats"] + 1}))
+        with pytest.raises(InputError, match=r"costs\.json was changed since it was written"):
             MeasuredCosts.read(tmp_path / "costs.json")
 
     def test_no_file_and_no_json(self, tmp_path: Path) -> None:

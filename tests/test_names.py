@@ -231,9 +231,10 @@ class TestReceivedRuns:
         assert done == adabest.load("run")
         assert "received" not in repr(done).replace("model='received:network'", "")
 
-    def test_the_hidden_command_of_a_page_is_not_run(self, tmp_path: Path, received: Received) -> None:
+    @pytest.mark.usefixtures("received")
+    def test_the_hidden_command_of_a_page_is_not_run(self, tmp_path: Path, said: Said) -> None:
         hidden = f"subprocess:getoutput,cmd=touch {tmp_path / 'hidden'}"
-        identity = {"partition": {"fingerprint": "x"}}
+        identity = dict(run(tmp_path / "other", rounds=1).identity)
         folder = store(make_run(dataset=hidden, identity=identity), tmp_path / "run")
         assert command("show", folder) == 0
         assert command("list", tmp_path) == 0
@@ -241,7 +242,9 @@ class TestReceivedRuns:
         assert "subprocess:getoutput" in (tmp_path / "page.html").read_text(encoding="utf-8")
         status = json.loads((folder / "status.json").read_text())
         (folder / "status.json").write_text(json.dumps({**status, "status": "interrupted"}))
-        assert command("resume", folder) == 2
+        said()
+        assert command("resume", folder, "--unverified") == 2
+        assert "'subprocess:getoutput' isn't imported" in said()
         assert not (tmp_path / "hidden").exists()
 
     def test_where_it_says_it_began_is_not_searched(self, received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +411,8 @@ class TestReceivedFiles:
     def test_a_file_of_results(self, received: Received, tmp_path: Path, field: str) -> None:
         hidden = f"subprocess:getoutput,cmd=touch {tmp_path / 'hidden'}"
         for name in (hidden, FIELDS[field]):
-            settings = {"dataset": "stripes", "clients": 8, field: name}
-            run = made("mnist/10/iid", "adabest", [50, 60], bytes_up=1, bytes_down=1, settings=settings)
+            settings = {"dataset": "stripes", "clients": 8, **_listed({field: name})}
+            run = made("emnist-l/10/iid", "adabest", [50, 60], bytes_up=1, bytes_down=1, settings=settings)
             run.partition["fingerprint"] = "x"
             of([run]).write(tmp_path / "table1.json")
             assert command("report", "table1.json") == 0

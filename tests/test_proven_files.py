@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tiny_runs import (
     Killed,
+    as_old_version,
     break_off,
     checkpoints,
     command,
@@ -226,19 +227,6 @@ class TestCheckpointNames:
         (tmp_path / "checkpoints" / "round-old.json").write_text("{}")
         names = [path.name for path in checkpoints_of(RunFolder(tmp_path))]
         assert names == [f"round-{n:07d}.json" for n in (123_456_789, 10_000_000, 9_999_999, 9_999_998)]
-
-
-def as_old_version(folder: Path) -> None:
-    """Takes out what version 0.4.0 didn't write."""
-    (folder / "manifest.json").unlink()
-    path = folder / "environment.json"
-    environment = json.loads(path.read_text())
-    del environment[FORMAT_KEY]
-    path.write_text(json.dumps(environment))
-    for claims in (folder / "checkpoints").glob("*.json"):
-        content = json.loads(claims.read_text())["content"]
-        content = {name: content[name] for name in ("numbers", "tensors_sha256")}
-        claims.write_text(json.dumps({"content": content, "content_sha256": sum_of_object(content)}))
 
 
 class TestVersion04:

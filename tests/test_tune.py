@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import arguments, command, contents, ends_after, log, results, tiny
+from tiny_runs import arguments, as_old_version, command, contents, ends_after, log, results, tiny
 
 import adabest
 from adabest.algorithms import AdaBest
@@ -148,6 +148,7 @@ class TestTuning:
             for row in rows:
                 row |= {name: 0.1234 + number / 10 for name in row if name.split("_")[0] in ("scored", "cloud")}
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            as_old_version(path.parent)  # or the manifest would refuse the rows
         before = {name: (tmp_path / "all" / name).read_bytes() for name in ("table.md", "table.csv", "choices.json")}
         assert command("tune", *given) == 0
         again = capsys.readouterr()

@@ -107,13 +107,24 @@ class TestFolders:
             run(tmp_path / "run", rounds=2)
         assert adabest.load(tmp_path / "run").round == 1
 
-    def test_a_last_bit_of_a_statistic_is_no_other_partition(self, tmp_path: Path) -> None:
+    def test_a_last_bit_of_a_statistic_is_no_other_partition(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A run may go on on another machine, which computes the statistics anew."""
         break_off(tmp_path / "run", 30, checkpoint_every=1)
-        path = tmp_path / "run" / "identity.json"
-        identity = json.loads(path.read_text())
-        identity["partition"]["mean_label_entropy"] = np.nextafter(identity["partition"]["mean_label_entropy"], 9.0)
-        path.write_text(json.dumps(identity))
+        before = json.loads((tmp_path / "run" / "identity.json").read_text())["partition"]["mean_label_entropy"]
+        found = []
+
+        def build_elsewhere(*given: Any) -> Any:
+            federation = build_federation(*given)
+            statistics = federation.identity["partition"]
+            statistics["mean_label_entropy"] = float(np.nextafter(statistics["mean_label_entropy"], 9.0))
+            found.append(statistics["mean_label_entropy"])
+            return federation
+
+        monkeypatch.setattr(runs_lane, "build_federation", build_elsewhere)
         assert resume(tmp_path / "run").status == "finished"
+        assert found == [np.nextafter(before, 9.0)]
 
     def test_a_damaged_run_does_not_hide_the_others(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for name in ("good", "bad"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from tiny_runs import contents, run, stripes, tiny
+from tiny_runs import as_old_version, contents, run, stripes, tiny
 
 import adabest
 from adabest.data import from_arrays, load_dataset
@@ -43,7 +43,8 @@ class TestReplacing:
         run(tmp_path / "run")
         (tmp_path / "run" / ".replaced").mkdir()
         (tmp_path / "run" / ".replaced" / files.CONFIG).write_text("x")
-        again = run(tmp_path / "run", overwrite=True, seed=1)
+        with pytest.warns(UserWarning, match="a run was being replaced; the new one had begun, and is here"):
+            again = run(tmp_path / "run", overwrite=True, seed=1)
         assert again.config.seed == 1
         assert not (tmp_path / "run" / ".replaced").exists()
 
@@ -80,6 +81,7 @@ def test_the_averaged_part_begins_where_the_decimal_number_says(share: str, roun
 def test_a_finished_run_of_an_earlier_version_counts_in_a_comparison(tmp_path: Path) -> None:
     settings = {**tiny(rounds=1), "algorithms": ["adabest"], "show": False}
     adabest.compare(out=tmp_path, **settings)
+    as_old_version(tmp_path / "adabest")
     config = tmp_path / "adabest" / files.CONFIG
     lines = config.read_text(encoding="utf-8").splitlines()
     config.write_text("\n".join(line for line in lines if not line.startswith(("beta_decay", "patience"))) + "\n")

@@ -1,6 +1,7 @@
 """Runs that take a fraction of a second, what they are made of, and ways to break them off."""
 
 import functools
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from adabest.data import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
 from adabest.runs.interruption import StopRequests
 from adabest.runs.loggers import Tracked
+from adabest.runs.manifest import FORMAT_KEY, sum_of_object
 
 TESTS = Path(__file__).parent
 RESULTS = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
@@ -153,6 +155,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, except the lock, which says nothing."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def as_old_version(folder: Path) -> None:
+    """Takes out of a run's folder what version 0.4.0 didn't write."""
+    (folder / "manifest.json").unlink()
+    path = folder / "environment.json"
+    environment = json.loads(path.read_text())
+    del environment[FORMAT_KEY]
+    path.write_text(json.dumps(environment))
+    for claims in (folder / "checkpoints").glob("*.json"):
+        content = json.loads(claims.read_text())["content"]
+        content = {name: content[name] for name in ("numbers", "tensors_sha256")}
+        claims.write_text(json.dumps({"content": content, "content_sha256": sum_of_object(content)}))
 
 
 def arguments(**settings: Any) -> list[str]:
