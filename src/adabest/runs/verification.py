@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -73,13 +74,13 @@ def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
     config = folder / files.CONFIG
     yield _checked(config, lambda: prove_settings(folder, manifest, read_toml(config)))
     for name in manifest.files:
-        yield _checked(folder / name, lambda name=name: read_proven(folder, manifest, name))  # type: ignore[misc]
+        yield _checked(folder / name, partial(read_proven, folder, manifest, name))
     yield _checked(folder / files.METRICS, lambda: prove_metrics(folder, manifest.metrics, exactly=has_ended))
     newest = folder / files.CHECKPOINTS / f"round-{manifest.round:07d}.json"
     if not has_ended and manifest.round > 0 and not newest.is_file():
         yield Finding(newest, "missing", "the last checkpoint; the one before it is taken, or the run begins again")
     for path in checkpoints_of(folder):
-        whole = _checked(path, lambda path=path: read_claims(path))  # type: ignore[misc]
+        whole = _checked(path, partial(read_claims, path))
         yield whole or _foreign(path, manifest)
 
 
