@@ -25,13 +25,17 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows can't s
 
 PATIENCE = 120
 HEARD_WITHIN = 2.0  # seconds, the promise
-# As the installed command does it, with a word when it begins to import what is heavy. Shells have what runs in the
-# background ignore Ctrl-C, tests among them.
+# As the installed command does it, with a word when Ctrl-C is about to be heard, before anything heavy is imported.
+# Shells have what runs in the background ignore Ctrl-C, tests among them.
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from adabest.cli import main
-print("up", flush=True)
+from adabest.cli import failures, main
+install = failures.Interrupts.install
+def announced(interrupts):
+    print("up", flush=True)
+    install(interrupts)
+failures.Interrupts.install = announced
 sys.exit(main())
 """
 LONG = tiny(rounds=100_000, evaluate_every=1, checkpoint_every=5, threads=1)

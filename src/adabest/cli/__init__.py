@@ -21,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     interrupts = failures.Interrupts()
     if arguments is None:
-        interrupts.install()
+        try:
+            interrupts.install()
+        except KeyboardInterrupt:  # in the moment before it is installed
+            failures.leave_interrupted()
         sys.unraisablehook = interrupts.hear_unraisable
     given = list(sys.argv[1:] if arguments is None else arguments)
     failures.open_streams()

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED, OUTPUT_CLOSED
 from adabest.errors import InputError, Interrupted, how_to_go_on, leave_at_once, naming_file
@@ -79,6 +79,11 @@ def _say(words: str, code: int) -> int:
     with contextlib.suppress(OSError, ValueError):  # there may be nobody to hear it
         print(f"adabest: {words}", file=sys.stderr, flush=True)
     return code
+
+
+def leave_interrupted() -> NoReturn:
+    """Ends the process because of Ctrl-C, in one line and without waiting for anybody."""
+    leave_at_once(_INTERRUPTED, INTERRUPTED)
 
 
 class Output:
@@ -153,13 +158,13 @@ class Interrupts:
     def hear_unraisable(self, unraisable: Any) -> None:
         """Hears a Ctrl-C that came where an exception can't be raised, as in a destructor."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            leave_at_once(_INTERRUPTED, INTERRUPTED)
+            leave_interrupted()
         sys.__unraisablehook__(unraisable)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.importing:
-            leave_at_once(_INTERRUPTED, INTERRUPTED)
-        self._timer = threading.Timer(_PATIENCE, leave_at_once, (_INTERRUPTED, INTERRUPTED))
+            leave_interrupted()
+        self._timer = threading.Timer(_PATIENCE, leave_interrupted)
         self._timer.daemon = True
         self._timer.start()
         raise KeyboardInterrupt
