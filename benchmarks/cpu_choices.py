@@ -17,17 +17,21 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from adabest.algorithms import AdaBest
-from adabest.data import from_arrays
-from adabest.engine import ClassificationTask, LocalTraining, ReferenceEngine, Simulation
+from adabest.algorithms.adabest import AdaBest
+from adabest.data.dataset import from_arrays
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.bench import Bench, Precision
-from adabest.engine.cpu import memory, replica
-from adabest.engine.cpu.chain import Chain
-from adabest.engine.cpu.loop import Loop
-from adabest.federation import Attendance, Scheme, cut
-from adabest.models import build_model
-from adabest.report import Table
+from adabest.engine.cpu import autograd, malloc
+from adabest.engine.cpu.linear import Chain
+from adabest.engine.cpu.trainer import Loop
+from adabest.engine.gpu.trainer import Bench, Precision
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Simulation
+from adabest.federation.partition import Scheme, cut
+from adabest.federation.roster import Attendance
+from adabest.models.factory import build_model
+from adabest.report.table import Table
+from adabest.tasks.classification import ClassificationTask
 
 BATCH = 50
 _CLIENT = "adabest.engine.batched.Loop"
@@ -77,11 +81,11 @@ def without(*names: str) -> Iterator[None]:
     """Autograd without some of what makes it fast."""
     with contextlib.ExitStack() as stack:
         if "kept memory" in names:
-            stack.enter_context(patch.object(memory, "kept", contextlib.nullcontext))
+            stack.enter_context(patch.object(malloc, "kept", contextlib.nullcontext))
         if "pooling first" in names:
-            stack.enter_context(patch.object(replica, "_pool_first", lambda module: module))
+            stack.enter_context(patch.object(autograd, "_pool_first", lambda module: module))
         if "channels last" in names:
-            stack.enter_context(patch.object(replica, "_LAYOUT", torch.contiguous_format))
+            stack.enter_context(patch.object(autograd, "_LAYOUT", torch.contiguous_format))
         yield
 
 

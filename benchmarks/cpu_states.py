@@ -51,12 +51,15 @@ def serve(name: str, threads: int) -> None:
     import numpy as np
     import torch
 
-    from adabest.algorithms import AdaBest
-    from adabest.data import from_arrays
-    from adabest.engine import ClassificationTask, LocalTraining, Simulation
+    from adabest.algorithms.adabest import AdaBest
+    from adabest.data.dataset import from_arrays
     from adabest.engine.batched import BatchedEngine
-    from adabest.federation import Attendance, Scheme, cut
-    from adabest.models import build_model
+    from adabest.engine.local_step import LocalTraining
+    from adabest.engine.simulation import Simulation
+    from adabest.federation.partition import Scheme, cut
+    from adabest.federation.roster import Attendance
+    from adabest.models.factory import build_model
+    from adabest.tasks.classification import ClassificationTask
 
     work = WORKS[name]
     count = work.clients * work.steps * work.batch

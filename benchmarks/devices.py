@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from adabest import runs
-from adabest.algorithms import ALGORITHMS
-from adabest.engine import Simulation
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
-from adabest.runs.surroundings import Surroundings
+from adabest.runs.process_settings import Surroundings
+from adabest.runs.settings.config import resolve
 
 SETTINGS: dict[str, Any] = {
     "dataset": "synthetic,samples=1100,shape=3x20x20,classes=10,test=100",
@@ -29,7 +29,7 @@ BOUNDS = {"float64": 1e-5, "float32": 2e-3}
 
 def trained(device: str, engine: str, **given: Any) -> Simulation:
     """A federation after three rounds."""
-    config, components = runs.resolve({**SETTINGS, **given, "device": device, "engine": engine})
+    config, components = resolve({**SETTINGS, **given, "device": device, "engine": engine})
     simulation = build_federation(config, components).simulation
     with Surroundings.of(config, components).entered():
         for _ in range(3):

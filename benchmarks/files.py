@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from adabest.errors import InputError
-from adabest.runs.atomic_files import write_atomically, write_text
+from adabest.runs.files.atomic_files import write_atomically, write_text
 
 Content = str | Figure | dict[str, Any]
 

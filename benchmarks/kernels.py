@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adabest.engine.kernels import twins
-from adabest.engine.kernels.buffers import Rates
-from adabest.engine.kernels.fused import Fused
-from adabest.engine.packing import packing
-from adabest.engine.plan import plan
-from adabest.engine.program import Cohort, Program, Setting
-from adabest.engine.task import no_heartbeat
-from adabest.models import build_model
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.kernels.buffers import Rates
+from adabest.engine.gpu.kernels.fused import Fused
+from adabest.engine.gpu.packing import packing
+from adabest.engine.gpu.program import Cohort, Program, Setting
+from adabest.engine.layer_plan import plan
+from adabest.models.factory import build_model
+from adabest.tasks.base import no_heartbeat
 
 GPU = torch.device("cuda")
 STEPS = 2

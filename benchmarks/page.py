@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from adabest.report import Table
+from adabest.report.table import Table
 from benchmarks import machine
 from benchmarks.files import Content
 from benchmarks.measures import short

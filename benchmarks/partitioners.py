@@ -11,8 +11,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from adabest.federation import PARTITIONERS, Scheme, cut
-from adabest.report import Table
+from adabest.federation.partition import Scheme, cut
+from adabest.federation.partitioners import PARTITIONERS
+from adabest.report.table import Table
 from benchmarks import machine
 
 CLASSES = 10

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from adabest.report import Table
-from adabest.runs import resolve
+from adabest.report.table import Table
 from adabest.runs.build import build_federation
+from adabest.runs.settings.config import resolve
 
 POPULATIONS = (10**3, 10**4, 10**5, 10**6)
 COHORT = 10

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import adabest
-from adabest.runs.folder import TIMINGS
+from adabest.runs.files.folder import TIMINGS
 
 PRECISIONS = ("bf16", "tf32", "float32")
 

@@ -4,8 +4,9 @@ import time
 
 import numpy as np
 
-from adabest.federation import SAMPLERS, Attendance, Roster
-from adabest.report import Table
+from adabest.federation.roster import Attendance, Roster
+from adabest.federation.sampling import SAMPLERS
+from adabest.report.table import Table
 
 POPULATIONS = (10**3, 10**4, 10**5, 10**6, 10**7)
 COHORT, CHANGES, ROUNDS = 10, 10, 200

@@ -12,12 +12,12 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from adabest import runs
-from adabest.engine import Simulation
+from adabest.engine.simulation import Simulation
 from adabest.errors import InputError, nearest
-from adabest.report import Table
+from adabest.report.table import Table
 from adabest.runs.build import build_federation
-from adabest.runs.surroundings import Surroundings
+from adabest.runs.process_settings import Surroundings
+from adabest.runs.settings.config import resolve
 from benchmarks import machine
 from benchmarks.arms.adabest import settings
 from benchmarks.files import Content
@@ -127,7 +127,7 @@ def _simulations(task: Task, device: str, engine: str, count: int) -> Iterator[l
     with contextlib.ExitStack() as stack:
         made = []
         for seed in range(count):
-            config, components = runs.resolve({**shared, "device": device, "engine": engine, "seed": seed})
+            config, components = resolve({**shared, "device": device, "engine": engine, "seed": seed})
             federation = build_federation(config, components)
             if seed == 0:
                 stack.enter_context(Surroundings.of(config, components).entered())

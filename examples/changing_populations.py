@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import mean
 
 import adabest
-from adabest.report import Table, rounds_to, save_figure, scenario_figure
+from adabest.report.figure import save_figure, scenario_figure
+from adabest.report.table import Table, rounds_to
 
 DATASET = sys.argv[1] if len(sys.argv) > 1 else "digits"
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 200

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 import adabest
-from adabest.report import Table, rounds_to
+from adabest.report.table import Table, rounds_to
 
 SEEDS = (0, 1, 2)
 ALGORITHMS = ["fedavg", "fedprox", "scaffold", "feddyn", "adabest,beta=0.6", "adabest,beta=0.8", "adabest,beta=0.9"]

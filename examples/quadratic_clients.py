@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 
 from adabest import Algorithm
-from adabest.engine import LocalTraining, QuadraticTask, Simulation
-from adabest.federation import Attendance
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.simulation import Simulation
+from adabest.federation.roster import Attendance
+from adabest.tasks.quadratic import QuadraticTask
 
 
 class QuadraticClients(QuadraticTask):

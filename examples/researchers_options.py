@@ -9,7 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import adabest
-from adabest.report import Table, save_figure
+from adabest.report.figure import save_figure
+from adabest.report.table import Table
 
 SEEDS = (0, 1, 2)
 OUT = "runs/extras"

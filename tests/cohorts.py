@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from adabest.federation import Attendance, Roster
+from adabest.federation.roster import Attendance, Roster
 
 
 def draw_cohort(seed: int, round_number: int, clients: np.ndarray, size: int) -> np.ndarray:

@@ -7,9 +7,9 @@ from typing import Any
 from tiny_runs import stripes
 from torch import Tensor
 
-from adabest.algorithms import FedAvg
 from adabest.algorithms.base import Replies, ServerContext, Update
-from adabest.data import Dataset
+from adabest.algorithms.fedavg import FedAvg
+from adabest.data.dataset import Dataset
 
 
 def be_deaf() -> None:

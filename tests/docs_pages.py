@@ -24,10 +24,10 @@ import tiny_data
 from matplotlib.figure import Figure
 from tiny_runs import command, stripes
 
-from adabest.data import DATASETS
 from adabest.data.catalog import CIFAR10, CIFAR100, MNIST, OFFICIAL
+from adabest.data.loading import DATASETS
 from adabest.data.official import load_official
-from adabest.runs import config
+from adabest.runs.settings import config
 
 ROOT = Path(__file__).parent.parent
 _FENCE = re.compile(r"( *)```(\w*) *(.*)")

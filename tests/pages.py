@@ -11,8 +11,9 @@ from typing import Any
 from measured import metrics_file
 
 from adabest import Config, Run
-from adabest.report import Shown, entries_of, page_text
-from adabest.runs.folder import RunFolder
+from adabest.report.page.page import page_text
+from adabest.report.page.run_facts import Shown, entries_of
+from adabest.runs.files.folder import RunFolder
 
 CONFIG = Config(
     dataset="stripes",

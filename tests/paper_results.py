@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adabest.experiments.results import Result, Results, Tuning
+from adabest.runs.results_file import Result, Results, Tuning
 
 COMMAND = "adabest reproduce table1"
 

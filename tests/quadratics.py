@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.algorithms import Algorithm
-from adabest.algorithms.base import ClientContext, Population, ServerContext, Update
-from adabest.engine import LocalTraining, QuadraticTask, Rules, Simulation, State
+from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Update
+from adabest.engine.local_step import LocalTraining
 from adabest.engine.reduction import reduce_replies
-from adabest.federation import Attendance
+from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.state import State
+from adabest.federation.roster import Attendance
+from adabest.tasks.quadratic import QuadraticTask
 
 
 def random_quadratics(

@@ -11,9 +11,9 @@ import torch
 from quadratics import random_quadratics, simulate
 from torch import Tensor
 
-from adabest.algorithms import ALGORITHMS, Algorithm
-from adabest.algorithms.base import ClientContext, Population, Replies
-from adabest.engine import Simulation
+from adabest.algorithms.base import Algorithm, ClientContext, Population, Replies
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.engine.simulation import Simulation
 from adabest.registry import check_options, options_of, split_specification
 
 CLIENTS = 5

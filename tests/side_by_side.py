@@ -9,25 +9,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adabest.algorithms import Algorithm
-from adabest.data import Dataset, from_arrays
+from adabest.algorithms.base import Algorithm
 from adabest.data.augmentation import none
-from adabest.engine import (
-    BatchedEngine,
-    ClassificationTask,
-    Engine,
-    Exchange,
-    LocalTraining,
-    Metrics,
-    ReferenceEngine,
-    Rules,
-    Simulation,
-)
-from adabest.engine.bench import Bench
-from adabest.engine.exchange import Answer
-from adabest.engine.task import Heartbeat
-from adabest.federation import Attendance, Partition, Scheme, cut
-from adabest.models import build_model
+from adabest.data.dataset import Dataset, from_arrays
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.gpu.trainer import Bench
+from adabest.engine.interface import Answer, Engine, Exchange
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.metrics import Metrics
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Rules, Simulation
+from adabest.federation.partition import Partition, Scheme, cut
+from adabest.federation.roster import Attendance
+from adabest.models.factory import build_model
+from adabest.tasks.base import Heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 CLIENTS = 8
 

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adabest.algorithms import Algorithm
-from adabest.data import Dataset, from_arrays
-from adabest.engine import ClassificationTask, LocalTraining, Rules, Simulation, Snapshot
-from adabest.engine.task import no_heartbeat
-from adabest.federation import Attendance, Partition, Scheme, cut
+from adabest.algorithms.base import Algorithm
+from adabest.data.dataset import Dataset, from_arrays
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.state import Snapshot
 from adabest.federation.batches import batch_table, batches_per_epoch
-from adabest.models import prepare
+from adabest.federation.partition import Partition, Scheme, cut
+from adabest.federation.roster import Attendance
+from adabest.models.keyed import prepare
+from adabest.tasks.base import no_heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 SEED = 7
 BATCH_SIZE = 8

@@ -15,16 +15,16 @@ import adabest
 from adabest import machine
 from adabest.cli import main
 from adabest.errors import InputError
-from adabest.experiments import plan_sweep
-from adabest.experiments.tune import plan_search
-from adabest.federation import Scheme, cut
+from adabest.experiments.search import plan_search
+from adabest.experiments.sweep import plan_sweep
 from adabest.federation.batches import batch_table
+from adabest.federation.partition import Scheme, cut
 from adabest.federation.partitioners import Deal
-from adabest.models import build_model
+from adabest.models.factory import build_model
 from adabest.registry import naming
-from adabest.runs import read_toml, resolve
 from adabest.runs.build import memory_used
-from adabest.runs.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
+from adabest.runs.settings.config import read_toml, resolve
+from adabest.runs.settings.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
 
 GIB = 2**30
 

@@ -21,16 +21,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from adabest import random
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
 from adabest.data.augmentation import flip_crop
-from adabest.engine import BatchedEngine, LocalTraining, Precision, ReferenceEngine, Rules, batched
-from adabest.engine.bench import Bench, setting
-from adabest.engine.cpu.loop import Loop
-from adabest.engine.exchange import stacked_states
-from adabest.engine.program import Program
-from adabest.engine.task import no_heartbeat
+from adabest.engine import batched
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.cpu.trainer import Loop
+from adabest.engine.gpu.program import Program
+from adabest.engine.gpu.trainer import Bench, Precision, setting
+from adabest.engine.interface import stacked_states
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Rules
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.random import Purpose
+from adabest.tasks.base import no_heartbeat
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
 MIXED = Case(odd_models.make("mixed"), (2, 6, 6))

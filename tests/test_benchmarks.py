@@ -14,8 +14,8 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from adabest.errors import InputError
-from adabest.models import build_model
 from adabest.models.classifiers import cnn, mlp
+from adabest.models.factory import build_model
 from benchmarks import (
     catalog,
     environments,

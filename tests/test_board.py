@@ -9,11 +9,11 @@ from test_report import Clock
 from tiny_runs import tiny
 
 import adabest
-from adabest.engine import Metrics
+from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged, Interrupted
-from adabest.runs import board
-from adabest.runs.board import Board, LineBoard, LiveBoard, make_board
 from adabest.runs.build import memory_used
+from adabest.runs.callbacks import board
+from adabest.runs.callbacks.board import Board, LineBoard, LiveBoard, make_board
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,14 @@ from quadratics import (
     vector,
 )
 
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.algorithms.base import ClientContext, ServerContext
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, ClientContext, ServerContext
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_m import ScaffoldM
 
 # --- One client, one step, by hand ------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from tiny_runs import arguments, break_off, command, contents, ends_after, resul
 
 import adabest
 from adabest import Config
-from adabest.algorithms import ALGORITHMS
-from adabest.runs.config import algorithm_options
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.runs.settings.config import algorithm_options
 
 COMMANDS = (
     "run",

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from adabest.engine import ClassificationTask
 from adabest.engine.batched import _first_chunk, _Waiting
-from adabest.engine.bench import _sum_by_halves
-from adabest.engine.cpu import chain, steps
+from adabest.engine.cpu import linear, steps
 from adabest.engine.cpu.aligned import LINE, aligned
-from adabest.engine.cpu.chain import Chain
 from adabest.engine.cpu.job import Done, Job
+from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
-from adabest.engine.plan import LinearLayer, plan
-from adabest.engine.task import no_heartbeat
-from adabest.models import prepare
+from adabest.engine.gpu.trainer import _sum_by_halves
+from adabest.engine.layer_plan import LinearLayer, plan
+from adabest.models.keyed import prepare
+from adabest.tasks.base import no_heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 # What rounds each number by itself, or each row of class scores, or only moves or looks at memory: where the numbers
 # lie and how many there are can't matter. Everything else must be done for each client by itself.
@@ -128,7 +128,7 @@ def jobs_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip
 
 def sums_of(trained: Chain, jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch) -> collections.Counter[Sum]:
     """What the training of some clients adds up, with the steps as plain Python in this thread."""
-    monkeypatch.setattr(chain, "without_python", lambda: steps.local_steps)
+    monkeypatch.setattr(linear, "without_python", lambda: steps.local_steps)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -166,7 +166,7 @@ class TestWhereSumsLie:
                 assert lie_alike(trained, jobs_of(task, range(1, clients + 1), batch), monkeypatch)
 
     def test_rows_that_follow_each_other_without_gaps_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(chain, "aligned", lambda like, *shape: like.new_empty(shape))
+        monkeypatch.setattr(linear, "aligned", lambda like, *shape: like.new_empty(shape))
         trained, task = trainer((5,), torch.float32)
         assert lie_alike(trained, jobs_of(task, [2], 7), monkeypatch)
         assert not lie_alike(trained, jobs_of(task, [2, 2], 7), monkeypatch)

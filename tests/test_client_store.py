@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adabest import machine
-from adabest.engine import Memory
-from adabest.engine import clients as clients_module
-from adabest.engine import memory as memory_module
-from adabest.engine.clients import ClientStore
-from adabest.engine.memory import parse_size
+from adabest.engine import client_store as clients_module
+from adabest.engine import memory_tiers as memory_module
+from adabest.engine.client_store import ClientStore
+from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.errors import InputError
 from adabest.machine import size_in_words
 

@@ -14,9 +14,9 @@ from tiny_runs import Bomb, arguments, break_off, command, contents, ends_after,
 
 import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
-from adabest.federation import Roster
-from adabest.report import comparison_figure
-from adabest.runs import lane
+from adabest.federation.roster import Roster
+from adabest.report.figure import comparison_figure
+from adabest.runs import run_loop
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
 THREE = ("fedavg", "feddyn", "adabest")
@@ -282,13 +282,13 @@ class TestInterruption:
 
     def test_a_request_between_two_runs_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Someone who presses Ctrl-C while a run's models are written doesn't want the next run to begin."""
-        finish = lane._finish
+        finish = run_loop._finish
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGINT)
             finish(*given)
 
-        monkeypatch.setattr(lane, "_finish", interrupted)
+        monkeypatch.setattr(run_loop, "_finish", interrupted)
         with pytest.raises((Interrupted, KeyboardInterrupt)):
             compare(tmp_path / "all", lanes=1)
         assert not (tmp_path / "all" / THREE[1]).exists()

@@ -18,8 +18,7 @@ from torch.nn import functional
 
 import adabest
 from adabest import AdaBest, Config, FedAvg, InputError
-from adabest.runs import read_toml, resolve, to_toml
-from adabest.runs.config import resolve_again
+from adabest.runs.settings.config import read_toml, resolve, resolve_again, to_toml
 
 # Every setting of a run, each at a value that isn't its default.
 EVERYTHING: dict[str, Any] = {
@@ -312,7 +311,7 @@ class TestMistakesInPython:
             ({"algorithm": AdaBest(), "beta": 0.5}, "unknown setting 'beta'"),
             ({"algorithm": "adabest,betta=0.5"}, "unknown setting 'betta'; did you mean 'beta'?"),
             ({"algorithm": "adabest,beta"}, "'beta' should be an option of the form key=value"),
-            ({"algorithm": "math:pi"}, "algorithm 'math:pi' should be a subclass of adabest.algorithms.Algorithm"),
+            ({"algorithm": "math:pi"}, "algorithm 'math:pi' should be a subclass of adabest.algorithms.base.Algorithm"),
             ({"hyperparameters": {"beta": 0.5}}, "unknown setting 'hyperparameters'"),
         ],
     )

@@ -12,11 +12,13 @@ from tiny_runs import command
 from torch import Tensor, nn
 
 import adabest
-from adabest.algorithms import ALGORITHMS, FedAvg, FedDyn
 from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.costs.cost_file import MeasuredCosts
+from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables
 from adabest.errors import InputError
-from adabest.experiments import MeasuredCosts
-from adabest.report import measured_cost_notes, measured_cost_tables
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "costs.md"

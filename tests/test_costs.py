@@ -16,16 +16,20 @@ from tiny_runs import run
 from torch import Tensor
 
 import adabest
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg
-from adabest.algorithms.base import ClientContext, Correction, Replies, ServerContext, Update
-from adabest.engine import LocalPass, LocalTraining, ReferenceEngine, Scores, Simulation, ValidationScores
-from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.costs.count import AlgorithmCosts, count_costs, play
+from adabest.costs.formula import Formula, symbol
+from adabest.costs.operations import OperationCounter
+from adabest.costs.sizes import Sizes
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
-from adabest.experiments import AlgorithmCosts, Formula, Sizes, count_costs
-from adabest.experiments.costs import play
-from adabest.experiments.formula import symbol
-from adabest.experiments.operations import OperationCounter
-from adabest.federation import Attendance
+from adabest.federation.roster import Attendance
+from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 
 NAMES = list(ALGORITHMS.builtin)
 K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))

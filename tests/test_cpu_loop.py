@@ -12,20 +12,29 @@ from small import BATCH_SIZE, make_dataset, make_partition
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine import ClassificationTask, LocalTraining, ReferenceEngine, Simulation
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.cpu import chain, memory, steps
-from adabest.engine.cpu.chain import Chain
+from adabest.engine.cpu import linear as chain
+from adabest.engine.cpu import malloc, steps
+from adabest.engine.cpu.autograd import Replicas, _pool_first
 from adabest.engine.cpu.job import clip_factor
-from adabest.engine.cpu.loop import Loop
-from adabest.engine.cpu.replica import Replicas, _pool_first
+from adabest.engine.cpu.linear import Chain
+from adabest.engine.cpu.trainer import Loop
 from adabest.engine.cpu.workers import side_by_side
-from adabest.engine.task import Heartbeat
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Simulation
 from adabest.errors import Diverged
-from adabest.federation import Attendance
-from adabest.models import prepare
+from adabest.federation.roster import Attendance
+from adabest.models.keyed import prepare
+from adabest.tasks.base import Heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 ROUNDS = 3
 
@@ -349,14 +358,14 @@ class TestMemory:
     def test_settings_are_put_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[tuple[int, int]] = []
         library = type("Library", (), {"mallopt": staticmethod(lambda *call: calls.append(call))})
-        monkeypatch.setattr(memory, "_has_glibc", lambda: True)
+        monkeypatch.setattr(malloc, "_has_glibc", lambda: True)
         monkeypatch.setattr("ctypes.CDLL", lambda name: library)
-        with memory.kept():
+        with malloc.kept():
             assert calls == [(-3, 2**31 - 1), (-1, 2**31 - 1)]
         assert calls[2:] == [(-3, 2**25), (-1, 2**26)]
 
     def test_other_libraries_are_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(memory, "_has_glibc", lambda: False)
+        monkeypatch.setattr(malloc, "_has_glibc", lambda: False)
         monkeypatch.setattr("ctypes.CDLL", None)
-        with memory.kept():
+        with malloc.kept():
             pass

@@ -16,7 +16,7 @@ import pytest
 from tiny_runs import Killed, break_off, command, ends_after, results, run, tiny
 
 import adabest
-from adabest.experiments import Result, Results, Tuning, write_choices
+from adabest.runs.results_file import Result, Results, Tuning, write_choices
 
 MUTATIONS_OF_A_FILE = 150  # in the long test; there are sixteen files, so well over 2,000 in all
 MUTATIONS_OF_A_FILE_IN_SHORT = 2

@@ -13,8 +13,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from adabest import random
-from adabest.data import AUGMENTATIONS, Dataset, Defaults, from_arrays, from_npz, load_dataset
-from adabest.data.augmentation import flip_crop, none
+from adabest.data.augmentation import AUGMENTATIONS, flip_crop, none
+from adabest.data.dataset import Dataset, Defaults, from_arrays, from_npz
+from adabest.data.loading import load_dataset
 from adabest.errors import InputError
 from adabest.random import Purpose
 

@@ -14,11 +14,12 @@ from tiny_data import MNIST_FILES
 from tiny_runs import Killed, arguments, command, ends_after, results
 
 import adabest
-from adabest.data import DATASETS, Dataset, findable, from_arrays, load_dataset
 from adabest.data.catalog import OFFICIAL
+from adabest.data.dataset import Dataset, from_arrays
+from adabest.data.loading import DATASETS, findable, load_dataset
 from adabest.data.official import load_official
 from adabest.errors import InputError
-from adabest.runs import read_toml, resolve
+from adabest.runs.settings.config import read_toml, resolve
 
 SHORT: dict[str, Any] = {
     "dataset": "mnist",

@@ -16,10 +16,10 @@ from small import METRICS
 from test_idea_carries import FedAvgM
 
 import adabest
-from adabest.algorithms import ALGORITHMS
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli.commands import commands
-from adabest.runs import folder
-from adabest.runs.config import CONFIG_OPTIONS
+from adabest.runs.files import folder
+from adabest.runs.settings.config import CONFIG_OPTIONS
 
 PAGES = pages()
 MARKDOWN_LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")

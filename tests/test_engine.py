@@ -26,16 +26,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest import random
-from adabest.algorithms import AdaBest, FedAvg, progressive
+from adabest.algorithms import progressive
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Correction
+from adabest.algorithms.fedavg import FedAvg
 from adabest.data.augmentation import flip_crop, none
-from adabest.engine import ClassificationTask, LocalTraining, Rules
-from adabest.engine.local import local_step
+from adabest.engine.local_step import LocalTraining, local_step
 from adabest.engine.reduction import reduce_replies
-from adabest.engine.scored import ScoredModel
+from adabest.engine.scored_model import ScoredModel
+from adabest.engine.simulation import Rules
 from adabest.errors import InputError, Interrupted
-from adabest.models import KeyedDropout, prepare
+from adabest.models.keyed import KeyedDropout, prepare
 from adabest.random import Purpose
+from adabest.tasks.classification import ClassificationTask
 
 FLOAT64: Any = {"dtype": torch.float64}
 
@@ -197,7 +200,7 @@ class TestClassificationTask:
         return plain_inputs(data.x_train[chosen]).float(), data.y_train[chosen]
 
     def test_full_gradient_is_the_mean_over_samples(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("adabest.engine.classification._EVALUATION_BATCH", 5)  # parts of unequal size
+        monkeypatch.setattr("adabest.tasks.classification._EVALUATION_BATCH", 5)  # parts of unequal size
         task = make_task(dropout=0.5, augmentation=flip_crop, **FLOAT64)
         data, w, client = make_dataset(), task.initial_model(), int(task.partition.training[0])
         own = torch.from_numpy(task.partition.of(client))
@@ -208,7 +211,7 @@ class TestClassificationTask:
         assert task.model.module.training
 
     def test_test_scores_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("adabest.engine.classification._EVALUATION_BATCH", 7)
+        monkeypatch.setattr("adabest.tasks.classification._EVALUATION_BATCH", 7)
         task = make_task(dropout=0.5, augmentation=flip_crop, **FLOAT64)
         data, w = make_dataset(), torch.linspace(-1, 1, task.initial_model().numel(), dtype=torch.float64)
         with torch.no_grad():

@@ -12,22 +12,20 @@ import torch
 from side_by_side import Case, StackedEngine, distance, run, simulate
 from torch import Tensor
 
-from adabest.algorithms import AdaBest, FedAvg, FedDyn, FedProx, Scaffold
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine import (
-    BatchedEngine,
-    Exchange,
-    LocalTraining,
-    Outcome,
-    ReferenceEngine,
-    Rules,
-    Simulation,
-    advance,
-    advance_together,
-)
-from adabest.engine.exchange import Answer
-from adabest.engine.task import no_heartbeat
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.interface import Answer, Exchange, Outcome
+from adabest.engine.lanes import advance, advance_together
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import Diverged, InputError, Interrupted
+from adabest.tasks.base import no_heartbeat
 
 every_engine = pytest.mark.parametrize("engine", [StackedEngine, BatchedEngine], ids=["stacked", "chosen"])
 

@@ -34,7 +34,6 @@ from recording import (
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
-from adabest.algorithms import FedAvg
 from adabest.algorithms.base import (
     Correction,
     Population,
@@ -44,9 +43,12 @@ from adabest.algorithms.base import (
     Update,
     Work,
 )
-from adabest.engine import QuadraticTask, Simulation, Snapshot
+from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.reduction import reduce_replies
+from adabest.engine.simulation import Simulation
+from adabest.engine.state import Snapshot
 from adabest.registry import split_specification
+from adabest.tasks.quadratic import QuadraticTask
 
 # Vectors a client receives and sends in a round, for the algorithms of the paper; others are held to what they declare.
 VECTORS = {

@@ -20,9 +20,9 @@ import adabest
 from adabest.cli import commands, failures
 from adabest.cli.exit_codes import MEANINGS
 from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
-from adabest.runs.folder import RunFolder
-from adabest.runs.pace import CheckpointPace
-from adabest.runs.progress import Heedless
+from adabest.runs.callbacks.checkpoints import CheckpointPace
+from adabest.runs.callbacks.progress import Heedless
+from adabest.runs.files.folder import RunFolder
 
 needs_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
 

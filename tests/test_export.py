@@ -17,9 +17,9 @@ from tiny_runs import DEFAULTS, break_off, command, contents, dropping, run, str
 from torch import Tensor, nn
 
 import adabest
+from adabest import extras
 from adabest.errors import InputError
-from adabest.runs import extras
-from adabest.runs.atomic_files import write_atomically
+from adabest.runs.files.atomic_files import write_atomically
 
 MODELS = ("scored", "aggregate", "cloud")
 

@@ -19,11 +19,12 @@ import tiny_data as tiny
 import torch
 
 from adabest import machine
-from adabest.data import Dataset, from_arrays, load_dataset
 from adabest.data.cifar import pickled
+from adabest.data.dataset import Dataset, from_arrays
 from adabest.data.emnist import read_matlab
 from adabest.data.files import File, read_archive, read_folder
 from adabest.data.limits import limit_of, refuse_growth
+from adabest.data.loading import load_dataset
 from adabest.data.matlab import read_matlab_array
 from adabest.errors import InputError
 

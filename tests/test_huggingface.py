@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from adabest.data import Dataset, load_dataset
+from adabest.data.dataset import Dataset
+from adabest.data.loading import load_dataset
 from adabest.errors import InputError
 
 datasets = pytest.importorskip("datasets", reason="needs the extra huggingface")

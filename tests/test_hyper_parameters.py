@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from recording import NAMES, every_algorithm, make
 
-from adabest.algorithms import ALGORITHMS, Algorithm
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError
 from adabest.registry import check_options, options_of
 

@@ -15,10 +15,11 @@ from quadratics import random_quadratics, run, simulate
 from tiny_digits import dataset, digits_task, simulate_digits
 from torch import Tensor
 
-from adabest.algorithms import ALGORITHMS, Algorithm, FedAvg
-from adabest.algorithms.base import ClientContext, Correction, Nothing, Replies, ServerContext, Update, Work
-from adabest.engine import QuadraticTask
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Nothing, Replies, ServerContext, Update, Work
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
 from adabest.registry import naming
+from adabest.tasks.quadratic import QuadraticTask
 
 CLIENTS = 4
 ETA, DECAY = 0.1, 0.8  # a rate that falls fast, so that a formula with the wrong round's rate is found out

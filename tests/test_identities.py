@@ -27,10 +27,17 @@ from quadratics import (
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-from adabest.algorithms.base import Population, ServerContext
-from adabest.engine import QuadraticTask, Simulation
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, Population, ServerContext
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_m import ScaffoldM
 from adabest.engine.reduction import reduce_replies
+from adabest.engine.simulation import Simulation
+from adabest.tasks.quadratic import QuadraticTask
 
 CLIENTS = 5
 ROUNDS = 6

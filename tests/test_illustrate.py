@@ -24,8 +24,8 @@ from torch import Tensor
 import adabest
 from adabest import FedAvg, InputError
 from adabest.algorithms.base import Replies, ServerContext, Update, Work
-from adabest.experiments import STEERING_ALGORITHMS, Move, illustrate, plane
-from adabest.report import steering_figure
+from adabest.experiments.steering import STEERING_ALGORITHMS, Move, plane, steer
+from adabest.experiments.steering_figure import steering_figure
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "steering.md"
 PICTURE = PAGE.parent.parent / "assets" / "steering.png"
@@ -128,7 +128,7 @@ def assert_on_the_map(figure: Figure) -> None:
 def figure() -> Figure:
     """The default one."""
     task = plane()
-    return steering_figure(task, illustrate(STEERING_ALGORITHMS, task, rounds=ROUNDS, participation=0.67, seed=0))
+    return steering_figure(task, steer(STEERING_ALGORITHMS, task, rounds=ROUNDS, participation=0.67, seed=0))
 
 
 class TestWhatIsDrawn:
@@ -205,13 +205,13 @@ class Twice(FedAvg):
 class TestRecording:
     @pytest.mark.parametrize(("participation", "size"), [(0.1, 1), (0.67, 2), (1.0, 3), (1, 3)])
     def test_cohorts_are_those_of_the_seed(self, participation: float, size: int) -> None:
-        moves = illustrate(["fedavg", "adabest"], plane(), rounds=5, participation=participation, seed=3)
+        moves = steer(["fedavg", "adabest"], plane(), rounds=5, participation=participation, seed=3)
         for rounds in moves.values():
             cohorts = [sorted(move.legs) for move in rounds]
             assert cohorts == [draw_cohort(3, t, np.arange(3), size).tolist() for t in range(1, 6)]
 
     def test_a_round_begins_where_the_last_one_ended(self) -> None:
-        (moves,) = illustrate(["adabest"], plane(), rounds=6, participation=0.67, seed=1).values()
+        (moves,) = steer(["adabest"], plane(), rounds=6, participation=0.67, seed=1).values()
         assert torch.equal(moves[0].start, plane().origin)
         for before, after in pairwise(moves):
             assert torch.equal(after.start, before.cloud)
@@ -221,33 +221,31 @@ class TestRecording:
             torch.testing.assert_close(mean, move.aggregate, rtol=0, atol=1e-14)
 
     def test_two_algorithms_that_are_the_same_draw_the_same(self) -> None:
-        one, other = illustrate(
-            ["fedavg", "adabest,mu=0,beta=0"], plane(), rounds=4, participation=0.67, seed=0
-        ).values()
+        one, other = steer(["fedavg", "adabest,mu=0,beta=0"], plane(), rounds=4, participation=0.67, seed=0).values()
         assert all(torch.equal(a.cloud, b.cloud) for a, b in zip(one, other, strict=True))
 
     def test_only_training_is_a_path(self) -> None:
         """A round of FedDANE collects gradients first, at one point; then its clients train."""
-        (moves,) = illustrate([FedDane(mu=0.1)], plane(), rounds=2, participation=1.0, seed=0).values()
+        (moves,) = steer([FedDane(mu=0.1)], plane(), rounds=2, participation=1.0, seed=0).values()
         for move in moves:
             assert [leg.path.shape for leg in move.legs.values()] == [(STEPS + 1, 2)] * 3
             assert all(torch.equal(leg.path[0], move.start) for leg in move.legs.values())
 
     def test_of_two_trainings_the_last_one_is_drawn(self) -> None:
-        (moves,) = illustrate([Twice()], plane(), rounds=2, participation=1.0, seed=0).values()
-        (once, again) = illustrate(["fedavg"], plane(), rounds=2, participation=1.0, seed=0)["fedavg"]
+        (moves,) = steer([Twice()], plane(), rounds=2, participation=1.0, seed=0).values()
+        (once, again) = steer(["fedavg"], plane(), rounds=2, participation=1.0, seed=0)["fedavg"]
         assert torch.equal(moves[0].cloud, again.cloud)
         assert all(torch.equal(moves[0].legs[client].path, leg.path) for client, leg in again.legs.items())
         assert torch.equal(moves[0].start, once.start)
 
     def test_whole_numbers_may_be_floats(self) -> None:
         three: Any = 3.0
-        (moves,) = illustrate(["fedavg"], plane(), rounds=three, participation=1.0, seed=0).values()
+        (moves,) = steer(["fedavg"], plane(), rounds=three, participation=1.0, seed=0).values()
         assert len(moves) == 3
 
     def test_divergence_is_told(self) -> None:
         with pytest.raises(InputError, match="bomb diverges in round 3 of the illustration: the cloud model"):
-            illustrate([Bomb()], plane(), rounds=4, participation=1.0, seed=0)
+            steer([Bomb()], plane(), rounds=4, participation=1.0, seed=0)
 
     def test_the_latest_model_of_a_client(self) -> None:
         simulation = simulate(FedAvg(), random_quadratics(0, 3))
@@ -301,7 +299,7 @@ def panels(moves: dict[str, list[Move]]) -> list[bool]:
 
 class TestFigure:
     def test_one_of_your_own(self) -> None:
-        moves = illustrate([Halfway()], plane(), rounds=2, participation=1.0, seed=0)
+        moves = steer([Halfway()], plane(), rounds=2, participation=1.0, seed=0)
         figure = steering_figure(plane(), moves)
         first, second = (move for move in moves["halfway"])
         assert_close(arrows(figure.axes[0])[1], torch.stack([second.aggregate, second.cloud]))
@@ -310,11 +308,11 @@ class TestFigure:
     @pytest.mark.parametrize(("count", "shown"), [(1, [True]), (2, [True] * 2), (3, [True] * 3 + [False])])
     def test_panels(self, count: int, shown: list[bool]) -> None:
         names = [f"adabest,beta=0.{number}" for number in range(count)]
-        assert panels(illustrate(names, plane(), rounds=1, participation=1.0, seed=0)) == shown
+        assert panels(steer(names, plane(), rounds=1, participation=1.0, seed=0)) == shown
 
     def test_a_map_keeps_its_shape(self) -> None:
         """However far one algorithm goes astray."""
-        wild = illustrate(["feddyn,mu=60"], plane(), rounds=6, participation=1.0, seed=0)
+        wild = steer(["feddyn,mu=60"], plane(), rounds=6, participation=1.0, seed=0)
         figure = steering_figure(plane(), wild)
         assert_on_the_map(figure)
         width, height = figure.get_size_inches()
@@ -377,7 +375,7 @@ class TestWritten:
 
 def distances(algorithms: list[str], rounds: int, participation: float) -> list[list[float]]:
     """How far θ̄ is from the optimum after every round, for each algorithm."""
-    moves = illustrate(algorithms, plane(), rounds=rounds, participation=participation, seed=0)
+    moves = steer(algorithms, plane(), rounds=rounds, participation=participation, seed=0)
     return [[float(np.linalg.norm(move.aggregate.numpy() - OPTIMUM)) for move in run] for run in moves.values()]
 
 
@@ -412,7 +410,7 @@ class TestPage:
         assert [(f"{run[3]:.2f}", f"{np.mean(run[200:]):.2f}") for run in found] == [row[1:] for row in rows]
 
     def test_its_other_numbers(self) -> None:
-        feddyn = illustrate(["feddyn,mu=0.3"], plane(), rounds=4, participation=0.67, seed=0)["feddyn,mu=0.3"]
+        feddyn = steer(["feddyn,mu=0.3"], plane(), rounds=4, participation=0.67, seed=0)["feddyn,mu=0.3"]
         lengths = [f"{float((move.cloud - move.aggregate).norm()):.2f}" for move in feddyn]
         text = " ".join(self.TEXT.split())
         assert f"{lengths[0]}, {lengths[1]}, {lengths[2]} and {lengths[3]} long" in text

@@ -15,22 +15,24 @@ from side_by_side import Case, StackedEngine, distance, simulate
 from torch import Tensor
 from torch.nn import functional
 
-from adabest.algorithms import AdaBest
+from adabest.algorithms.adabest import AdaBest
 from adabest.data.augmentation import flip_crop
-from adabest.engine import LocalTraining, ReferenceEngine, bench
-from adabest.engine.kernels import twins
-from adabest.engine.kernels.buffers import Direction, Pace, Rates, Region, Source
-from adabest.engine.kernels.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
-from adabest.engine.packing import packing
-from adabest.engine.plan import ConvolutionLayer, LinearLayer
-from adabest.engine.tables import Names, moves
+from adabest.engine.gpu import trainer
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Region, Source
+from adabest.engine.gpu.packing import packing
+from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.sample_table import Names, moves
+from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
 from adabest.random import Purpose, bits
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 triton = pytest.importorskip("triton", reason="Triton isn't installed")
-from adabest.engine.kernels import convolution  # noqa: E402
-from adabest.engine.kernels.fused import Fused  # noqa: E402
+from adabest.engine.gpu.kernels import convolution  # noqa: E402
+from adabest.engine.gpu.kernels.fused import Fused  # noqa: E402
 
 KERNELS: Any = Fused("ieee")
 CLIENTS, BATCH = 3, 5  # five images: the last part of two has only one
@@ -460,7 +462,7 @@ def test_cross_entropy(classes: int) -> None:
 @pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed", "strided at the end"])
 def test_a_round_with_the_kernels(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
-    monkeypatch.setattr(bench, "operators", lambda *_args, **_options: KERNELS)
+    monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
     case = Case(
         odd_models.make(model) if model in odd_models.MODELS else model,
         odd_models.INPUT,

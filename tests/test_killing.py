@@ -17,9 +17,9 @@ import pytest
 from tiny_runs import TESTS, arguments, checkpoints, command, results, resume, run, tiny
 
 import adabest
-from adabest.algorithms import ALGORITHMS
-from adabest.federation import SAMPLERS
-from adabest.runs.folder import is_ours
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.federation.sampling import SAMPLERS
+from adabest.runs.files.folder import is_ours
 
 # One row a round, so that the file of metrics shows how far a process is. The number of threads is part of what makes
 # two runs equal, and this process has one.

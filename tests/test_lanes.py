@@ -15,17 +15,22 @@ from tiny_runs import Bomb, Diary, Killed, contents, dies_at, ends_after, log, r
 from torch import Tensor
 
 import adabest
-from adabest.algorithms import ALGORITHMS, FedAvg
 from adabest.algorithms.base import Replies, ServerContext, Update
-from adabest.engine import View
-from adabest.engine.cpu import loop
-from adabest.engine.exchange import Answer, Exchange
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.engine.cpu import trainer
+from adabest.engine.interface import Answer, Exchange
 from adabest.engine.reference import ReferenceEngine
+from adabest.engine.state import View
 from adabest.errors import InputError, Interrupted
-from adabest.runs import Planned, build, lane, pace, resolve, run_lanes
-from adabest.runs.checkpoint import save_checkpoint
-from adabest.runs.folder import RunFolder
-from adabest.runs.pace import CheckpointTime
+from adabest.runs import build, run_loop
+from adabest.runs.callbacks import checkpoints
+from adabest.runs.callbacks.checkpoints import CheckpointTime
+from adabest.runs.execution import run_lanes
+from adabest.runs.files.checkpoint import save_checkpoint
+from adabest.runs.files.folder import RunFolder
+from adabest.runs.run_loop import Planned
+from adabest.runs.settings.config import resolve
 
 # What says when and how fast, and so differs between two equal runs.
 CLOCKED = {"timings.jsonl", "log.txt", "environment.json", "manifest.json"}  # which has the run's own id
@@ -155,7 +160,7 @@ class TestOutcome:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
-        monkeypatch.setattr(loop, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
+        monkeypatch.setattr(trainer, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
         settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
         common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
         together(tmp_path / "lanes", settings, **common)
@@ -225,13 +230,13 @@ class TestSurroundings:
         assert torch.get_num_threads() == before
 
     def test_a_request_between_two_groups_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        finish = lane._finish
+        finish = run_loop._finish
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGTERM)
             finish(*given)
 
-        monkeypatch.setattr(lane, "_finish", interrupted)
+        monkeypatch.setattr(run_loop, "_finish", interrupted)
         with pytest.raises(Interrupted):
             together(tmp_path / "lanes", [{}, {"precision": "float64"}], rounds=1)
         assert not (tmp_path / "lanes" / "1").exists()
@@ -306,7 +311,7 @@ class TestInterruption:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(pace, "save_checkpoint", slow_save)
+        monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
         with ends_after(100), pytest.raises(KeyboardInterrupt):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
         assert len(saved) == 1
@@ -320,7 +325,7 @@ class TestInterruption:
                 raise OSError(28, "No space left on device")
             save(folder, view, claims)
 
-        monkeypatch.setattr(pace, "save_checkpoint", full)
+        monkeypatch.setattr(checkpoints, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
         left = statuses(tmp_path / "lanes", 3)
@@ -432,8 +437,8 @@ class TestPace:
             saved.append((folder.path.name, int(snapshot.numbers["round"])))
 
         monkeypatch.setattr(ReferenceEngine, "exchange", slow)
-        monkeypatch.setattr(pace, "save_checkpoint", slow_save)
-        monkeypatch.setattr(pace, "time", types.SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
+        monkeypatch.setattr(checkpoints, "time", types.SimpleNamespace(monotonic=lambda: now))
         settings = [{"seed": seed, "rounds": 40 if seed < lanes else 3} for seed in range(lanes + short)]
         together(tmp_path / "lanes", settings, clients=2, validation_clients=0, model="logistic")
         assert [number for name, number in saved if name == "0"][: len(rounds)] == rounds

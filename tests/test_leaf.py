@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from adabest.data import load_dataset
+from adabest.data.loading import load_dataset
 from adabest.errors import InputError
 
 TRAIN: dict[str, Any] = {"f07": ([[0.5, 1.0], [0.25, 0.0]], [3, 0]), "f01": ([[0.125, 0.75]], [1])}

@@ -25,9 +25,11 @@ from tiny_runs import (
 )
 
 import adabest
+from adabest import extras
 from adabest.errors import InputError, Interrupted
-from adabest.runs import extras, resolve
-from adabest.runs.loggers import LOGGERS, Tracked, check_loggers, make_logger
+from adabest.runs.settings.config import resolve
+from adabest.runs.trackers.base import Tracked
+from adabest.runs.trackers.catalog import LOGGERS, check_loggers, make_logger
 
 MINE: dict[str, Any] = {"loggers": ["tiny_runs:Diary"], "evaluate_every": 1}
 BACKENDS = ("tensorboard", "wandb", "mlflow", "trackio")

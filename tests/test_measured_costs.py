@@ -13,15 +13,19 @@ from test_idea_carries import FedDane
 from tiny_runs import TINY
 from torch import Tensor
 
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg
-from adabest.algorithms.base import Replies, ServerContext, Update
-from adabest.engine.stopwatch import Spent
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.costs import round_timing
+from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, Middle, Times, middle
+from adabest.costs.count import count_costs
+from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
+from adabest.costs.measurement import _settings, measure_costs
+from adabest.costs.operations import OperationCounter
+from adabest.costs.sizes import Sizes
+from adabest.costs.stopwatch import Spent
 from adabest.errors import InputError
-from adabest.experiments import Cost, MeasuredAlgorithm, MeasuredCosts, Sizes, cost_bench, count_costs, measure_costs
-from adabest.experiments.cost_file import Middle, Times, middle
-from adabest.experiments.measured_costs import _settings
-from adabest.experiments.operations import OperationCounter
-from adabest.report import measured_cost_notes, measured_cost_tables, measured_cost_text
 
 NAMES = list(ALGORITHMS.builtin)
 N = 36 * 8 + 8 + 8 * 3 + 3  # the parameters of the tiny model, of 4 bytes each
@@ -172,7 +176,7 @@ class TestTimes:
             price = prices[work.func.__name__]
             return work(), Spent(price, 2 * price)
 
-        monkeypatch.setattr(cost_bench, "timed", timed)
+        monkeypatch.setattr(round_timing, "timed", timed)
         found = measure("adabest", repeats=2).algorithms["adabest"].seconds
         assert found == {
             "clients": Times([1.0] * 2, [2.0] * 2),
@@ -193,7 +197,7 @@ class TestTimes:
                 result = work()
             return result, Spent(counter.counts.total())
 
-        monkeypatch.setattr(cost_bench, "timed", timed)
+        monkeypatch.setattr(round_timing, "timed", timed)
         measured = measure(name)
         found, counted = measured.algorithms[name], count_costs([name], measured.sizes).algorithms[name]
         client, server = (
@@ -218,13 +222,13 @@ class TestTimes:
 
     def test_algorithms_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         played: list[tuple[str, bool, bool]] = []
-        original = cost_bench.Bench.round
+        original = round_timing.Bench.round
 
-        def spied(self: cost_bench.Bench, *, counts: bool, evaluate: bool) -> None:
+        def spied(self: round_timing.Bench, *, counts: bool, evaluate: bool) -> None:
             played.append((self.label, counts, evaluate))
             original(self, counts=counts, evaluate=evaluate)
 
-        monkeypatch.setattr(cost_bench.Bench, "round", spied)
+        monkeypatch.setattr(round_timing.Bench, "round", spied)
         measure("fedavg", "feddyn", "adabest", repeats=3)
         labels = [label for label, _, _ in played]
         assert labels[:3] == labels[9:] == ["fedavg", "feddyn", "adabest"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from measured import metrics_file
 
 from adabest.errors import InputError
-from adabest.runs import MetricsFile
-from adabest.runs import metrics_file as module
+from adabest.runs.files import metrics_file as module
+from adabest.runs.files.metrics_file import MetricsFile
 
 Rows = list[dict[str, Any]]
 

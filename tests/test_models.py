@@ -11,7 +11,9 @@ from torch.nn import functional
 
 from adabest import random
 from adabest.errors import InputError
-from adabest.models import MODELS, KeyedDropout, VectorModel, build_model, prepare, set_dropout_key
+from adabest.models.factory import MODELS, build_model
+from adabest.models.keyed import KeyedDropout, prepare, set_dropout_key
+from adabest.models.vector import VectorModel
 from adabest.random import Purpose
 
 CPU = torch.device("cpu")

@@ -17,12 +17,13 @@ from test_reproduce import make_specification
 from tiny_runs import arguments, break_off, command, ends_after, results, resume, run, stripes, tiny
 
 import adabest
-from adabest import experiments
 from adabest.cli import main
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Tuning, write_choices
+from adabest.paper import reproduce
 from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
-from adabest.runs import cut_partition, resolve
+from adabest.runs.build import cut_partition
+from adabest.runs.results_file import Tuning, write_choices
+from adabest.runs.settings.config import resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
 MODULE = """
@@ -439,7 +440,7 @@ class TestReceivedFiles:
     ) -> None:
         cell = {"iid/few": {"dataset": "stripes"}}
         small = make_specification(name="population", shares="population", axes={"scenario": cell}, apart=[])
-        monkeypatch.setattr(experiments, "read_specification", lambda _: small)
+        monkeypatch.setattr(reproduce, "read_specification", lambda _: small)
         Path("out").mkdir()
         path = Path("out/choices.json") if kept else Path("mine.json")
         write_choices(path, [Tuning("*", "adabest", {"beta": 0.2, **chosen}, [], 2, [0])])

@@ -3,9 +3,11 @@
 import pytest
 from side_by_side import Case, run, simulate
 
-from adabest.engine import BatchedEngine, Exchange, exchange
+from adabest.engine import interface
 from adabest.engine import simulation as simulation_module
-from adabest.runs.config import make_algorithm
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.interface import Exchange
+from adabest.runs.settings.config import make_algorithm
 
 CASE = Case("mlp,hidden=5", (1, 5, 5))
 NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabest,beta=0.5")
@@ -17,12 +19,12 @@ def test_side_by_side(name: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
     seen: list[int] = []
 
     def both(request: Exchange) -> list[float]:
-        one_by_one = exchange.estimate_norms(request)
-        assert exchange.norms_side_by_side(request) == pytest.approx(one_by_one, rel=1e-12)
+        one_by_one = interface.estimate_norms(request)
+        assert interface.norms_side_by_side(request) == pytest.approx(one_by_one, rel=1e-12)
         seen.append(len(one_by_one))
         return one_by_one
 
-    monkeypatch.setattr(exchange, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(interface, "_AT_A_TIME", at_a_time)
     monkeypatch.setattr(simulation_module, "estimate_norms", both)
     run(simulate(make_algorithm(name), CASE, BatchedEngine), rounds=3)
     assert len(seen) == 3

@@ -10,14 +10,14 @@ import tiny_data as tiny
 import torch
 from tiny_data import CIFAR10_BINARY, CIFAR10_PICKLED, CIFAR100_BINARY, CIFAR100_PICKLED, EMNIST_FILES, MNIST_FILES
 
-from adabest.data import Defaults
 from adabest.data.catalog import OFFICIAL
+from adabest.data.dataset import Defaults
 from adabest.data.download import fetch
 from adabest.data.location import data_folder, find
 from adabest.data.official import load_official
 from adabest.data.spec import Spec
 from adabest.errors import InputError
-from adabest.models import build_model
+from adabest.models.factory import build_model
 
 TINY = {
     spec.name: spec

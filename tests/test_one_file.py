@@ -17,9 +17,10 @@ from test_architecture import imports_of
 from tiny_runs import tiny
 from torch import Tensor, nn
 
-from adabest import runs
-from adabest.federation import Partition
 from adabest.federation.batches import batch_table
+from adabest.federation.partition import Partition
+from adabest.runs.build import build_federation
+from adabest.runs.settings.config import Config, resolve
 
 FILE = Path(__file__).parent.parent / "examples" / "adabest_in_one_file.py"
 
@@ -49,10 +50,10 @@ def one_file() -> ModuleType:
     return module
 
 
-def of_the_package(**settings: Any) -> tuple[runs.Config, Partition, Tensor, list[tuple[Tensor, ...]]]:
+def of_the_package(**settings: Any) -> tuple[Config, Partition, Tensor, list[tuple[Tensor, ...]]]:
     """What a run draws, its initial model, and cloud, aggregate and scored model after each round."""
-    config, components = runs.resolve(tiny(**settings))
-    federation = runs.build_federation(config, components)
+    config, components = resolve(tiny(**settings))
+    federation = build_federation(config, components)
     simulation = federation.simulation
     models: list[tuple[Tensor, ...]] = []
     for _ in range(config.rounds):
@@ -62,7 +63,7 @@ def of_the_package(**settings: Any) -> tuple[runs.Config, Partition, Tensor, lis
 
 
 def of_the_file(
-    one_file: ModuleType, config: runs.Config, partition: Partition, initial: Tensor
+    one_file: ModuleType, config: Config, partition: Partition, initial: Tensor
 ) -> list[tuple[Tensor, ...]]:
     """The same rounds by the example, with the package's draws."""
     own = {client: torch.from_numpy(partition.of(client)) for client in range(len(partition.samples))}
@@ -78,7 +79,7 @@ def of_the_file(
         table = batch_table(seed, t, np.array([i]), counts, epochs=config.epochs, batch_size=batch_size)
         return [own[i][positions] for positions in torch.from_numpy(table).reshape(-1, batch_size)]
 
-    components = runs.resolve(config.flat())[1]
+    components = resolve(config.flat())[1]
     args = one_file.Args(
         rounds=config.rounds,
         eta=config.learning_rate,

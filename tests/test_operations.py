@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adabest.experiments.formula import Formula, bilinear, symbol
-from adabest.experiments.operations import OperationCounter
+from adabest.costs.formula import Formula, bilinear, symbol
+from adabest.costs.operations import OperationCounter
 
 N = 6
 K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from side_by_side import Case, StackedEngine, assert_alike
 from torch import nn
 
-from adabest.algorithms import FedDyn
-from adabest.engine import Precision
-from adabest.engine.bench import Bench, Group, setting
-from adabest.engine.kernels import twins
-from adabest.engine.local import LocalTraining
-from adabest.engine.packing import Packing, packing
-from adabest.engine.plan import ConvolutionLayer, LinearLayer, plan
-from adabest.engine.tables import Member
-from adabest.engine.task import no_heartbeat
-from adabest.models import prepare
+from adabest.algorithms.feddyn import FedDyn
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.packing import Packing, packing
+from adabest.engine.gpu.trainer import Bench, Group, Precision, setting
+from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer, plan
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.sample_table import Member
+from adabest.models.keyed import prepare
+from adabest.tasks.base import no_heartbeat
 
 CPU = torch.device("cpu")
 every_model = pytest.mark.parametrize("name", odd_models.MODELS)

@@ -15,12 +15,15 @@ from tiny_runs import command, stripes, tiny
 
 import adabest
 from adabest.errors import InputError
-from adabest.experiments import Result, Results
-from adabest.report import Shown, comparison_figure, comparison_table, entries_of
 from adabest.report.entries import Curve, mean_curve
-from adabest.report.page import curves, heat
+from adabest.report.figure import comparison_figure
+from adabest.report.page import curves, heat_maps
 from adabest.report.page.page import COLOURS, json_for_script
-from adabest.runs import cut_partition, resolve
+from adabest.report.page.run_facts import Shown, entries_of
+from adabest.report.table import comparison_table
+from adabest.runs.build import cut_partition
+from adabest.runs.results_file import Result, Results
+from adabest.runs.settings.config import resolve
 
 BOMB = "tiny_runs:Bomb,fuse=3"
 
@@ -64,7 +67,7 @@ class TestRealRuns:
 
     def test_the_table_is_that_of_the_report(self, page: str, compared: adabest.Comparison) -> None:
         survivors = [run for runs in compared.entries.values() for run in runs if run.status == "finished"]
-        target = adabest.report.common_target(survivors)
+        target = adabest.report.table.common_target(survivors)
         expected = comparison_table(compared.entries, target)
         head, *rows = rows_of(page, "results")
         assert tuple(head) == expected.head
@@ -263,7 +266,7 @@ class TestForeignWords:
         assert data_of(page)["entries"][0]["label"] == f"{self.WORDS}0"
 
     def test_titles(self) -> None:
-        assert "<title>a &lt;b&gt;</title>" in adabest.report.page_text(entries([make_run()]), title="a <b>")
+        assert "<title>a &lt;b&gt;</title>" in adabest.report.page.page.page_text(entries([make_run()]), title="a <b>")
 
     def test_no_word_ends_a_script(self) -> None:
         text = json_for_script(["</script>", "<!--", "\u2028"])
@@ -311,14 +314,14 @@ class TestHeatMaps:
         return make_run(identity={"partition": {"fingerprint": made.fingerprint, "samples_used": 234}}, **changes)
 
     def why(self, run: adabest.Run, **options: Any) -> str:
-        (shown,) = heat.heat_maps(entries([run]), **options)
+        (shown,) = heat_maps.heat_maps(entries([run]), **options)
         assert shown.counts is None
         assert "can’t be shown: " + shown.why in section(page_of(run, **options), "clients")
         return shown.why
 
     def test_partitions_are_shown_once(self) -> None:
         runs = [self.run(), self.run(algorithm="adabest"), self.run(algorithm="adabest", alpha=0.1)]
-        maps = heat.heat_maps(entries(runs))
+        maps = heat_maps.heat_maps(entries(runs))
         assert [one.labels for one in maps] == [["fedavg,alpha=0.3", "adabest,alpha=0.3"], ["adabest,alpha=0.1"]]
         assert [np.array(one.counts).sum() for one in maps] == [234, 234]
 
@@ -350,17 +353,17 @@ class TestHeatMaps:
         def mistaken(*given: Any) -> None:
             raise ZeroDivisionError("ours")
 
-        monkeypatch.setattr(heat, "cut_partition", mistaken)
+        monkeypatch.setattr(heat_maps, "cut_partition", mistaken)
         with pytest.raises(ZeroDivisionError, match="ours"):
-            heat.heat_maps(entries([self.run()]))
+            heat_maps.heat_maps(entries([self.run()]))
 
     def test_other_data_under_the_same_name(self) -> None:
         other = make_run(identity={"partition": {"fingerprint": "another"}})
         assert "makes another one" in self.why(other)
 
     def test_many_clients_share_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heat, "_MOST_COLUMNS", 4)
-        (shown,) = heat.heat_maps(entries([self.run()]))
+        monkeypatch.setattr(heat_maps, "_MOST_COLUMNS", 4)
+        (shown,) = heat_maps.heat_maps(entries([self.run()]))
         assert shown.clients == 3  # 9 clients
         counts = np.array(shown.counts)
         assert counts.shape == (3, 3)
@@ -369,8 +372,8 @@ class TestHeatMaps:
         assert "one column per 3 clients" in section(page_of(self.run()), "clients")
 
     def test_so_many_maps_that_some_are_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heat, "_MOST_CELLS", 30)
-        first, second = heat.heat_maps(entries([self.run(), self.run(seed=1)]))
+        monkeypatch.setattr(heat_maps, "_MOST_CELLS", 30)
+        first, second = heat_maps.heat_maps(entries([self.run(), self.run(seed=1)]))
         assert first.counts is not None
         assert second.counts is None
         assert "too large" in second.why

@@ -15,7 +15,8 @@ import pytest
 from pages import make_run, store
 
 import adabest
-from adabest.runs import cut_partition, resolve
+from adabest.runs.build import cut_partition
+from adabest.runs.settings.config import resolve
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait

@@ -7,11 +7,10 @@ import pytest
 from paper_results import everyone, made, of
 
 from adabest import InputError
-from adabest.experiments import read_specification, specification_names
-from adabest.experiments.choice import PointRow
-from adabest.experiments.results import Result, Tuning
-from adabest.report.paper import RENDERINGS, Rendered, render
-from adabest.report.paper.tables import numbers
+from adabest.paper.rendering import RENDERINGS, Rendered, render
+from adabest.paper.specification import read_specification, specification_names
+from adabest.paper.tables import numbers
+from adabest.runs.results_file import PointRow, Result, Tuning
 
 CELL = "cifar10/10/iid"
 

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from paper_results import curves, everyone, made, of
 
-from adabest.experiments.results import Result
-from adabest.report import save_figure
-from adabest.report.paper import render
-from adabest.report.paper.scores import smooth
+from adabest.paper.rendering import render
+from adabest.paper.scores import smooth
+from adabest.report.figure import save_figure
+from adabest.runs.results_file import Result
 
 CHURN = {"fixed": 0.0, "churn": 0.1}
 MUS = [f"{name},mu={mu}" for name in ("adabest", "feddyn") for mu in ("0.02", "0.04", "0.08", "0.16")]

@@ -11,20 +11,11 @@ import pytest
 from paper_results import made, of
 
 from adabest import InputError
-from adabest.experiments.results import Result
-from adabest.report import Table
-from adabest.report.paper import Rendered, render
-from adabest.report.paper.facts import (
-    ALGORITHMS,
-    Reported,
-    all_cells,
-    as_cell,
-    cells_in_order,
-    in_order,
-    label,
-    reported,
-)
-from adabest.report.paper.scores import Score, judge, score, smooth
+from adabest.paper.facts import ALGORITHMS, Reported, all_cells, as_cell, cells_in_order, in_order, label, reported
+from adabest.paper.rendering import Rendered, render
+from adabest.paper.scores import Score, judge, score, smooth
+from adabest.report.table import Table
+from adabest.runs.results_file import Result
 
 CELL = "cifar100/10/iid"
 PAPER = {"fedavg": 37.45, "feddyn": 49.60, "scaffold": 44.30, "adabest": 55.58}
@@ -50,12 +41,12 @@ def note(result: Rendered, start: str) -> str:
 
 class TestFacts:
     def test_table_1_is_shipped(self) -> None:
-        text = resources.files("adabest.report.paper").joinpath("table1.csv").read_text(encoding="utf-8")
+        text = resources.files("adabest.paper").joinpath("table1.csv").read_text(encoding="utf-8")
         assert "Varno et al., AdaBest, ECCV 2022, Table 1" in text.splitlines()[0]
         assert len(list(csv.reader(text.splitlines()[2:]))) == 108
         settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
         patterns = settings["tool"]["setuptools"]["package-data"]["adabest"]
-        assert any(fnmatch.fnmatch("report/paper/table1.csv", pattern) for pattern in patterns)
+        assert any(fnmatch.fnmatch("paper/table1.csv", pattern) for pattern in patterns)
 
     def test_all_of_it_is_found(self) -> None:
         cells = all_cells()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from adabest import random
 from adabest.errors import InputError
-from adabest.federation import PARTITIONERS, Deal, Partition, Scheme, check_scheme, cut, default_validation_clients
 from adabest.federation import partitioners as rooms
+from adabest.federation.partition import Partition, Scheme, check_scheme, cut, default_validation_clients
+from adabest.federation.partitioners import PARTITIONERS, Deal
 from adabest.random import Purpose
 
 NAMES = PARTITIONERS.names()

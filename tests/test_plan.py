@@ -5,9 +5,10 @@ import torch
 from odd_models import CLASSES, INPUT, MODELS, ONE_BY_ONE, make
 from torch import Tensor, nn
 
-from adabest.engine.plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan
 from adabest.errors import InputError
-from adabest.models import build_model, prepare
+from adabest.models.factory import build_model
+from adabest.models.keyed import prepare
 
 EXAMPLE = torch.linspace(-1, 1, 2 * 72).reshape(2, *INPUT)
 

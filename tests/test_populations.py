@@ -12,11 +12,13 @@ from quadratics import random_quadratics
 from tiny_runs import break_off, command, log, results, resume, run
 
 import adabest
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm
-from adabest.algorithms.base import ServerContext
-from adabest.engine import LocalTraining, Simulation
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, ServerContext
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
-from adabest.federation import Attendance
+from adabest.federation.roster import Attendance
 
 CLIENTS = 6
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS.names())

@@ -27,13 +27,14 @@ from tiny_runs import (
 )
 
 import adabest
-from adabest.engine import View
+from adabest.engine.state import View
 from adabest.errors import InputError
-from adabest.runs import atomic_files, checkpoint, lane
-from adabest.runs.checkpoint import checkpoints_of
-from adabest.runs.folder import RunFolder
-from adabest.runs.manifest import FORMAT_KEY, find_standing, read_manifest, sum_of_object
-from adabest.runs.verification import Finding, verify_run
+from adabest.runs import run_loop
+from adabest.runs.files import atomic_files, checkpoint
+from adabest.runs.files.checkpoint import checkpoints_of
+from adabest.runs.files.folder import RunFolder
+from adabest.runs.files.manifest import FORMAT_KEY, find_standing, read_manifest, sum_of_object
+from adabest.runs.files.verification import Finding, verify_run
 
 Damage = Callable[[Path], None]
 
@@ -183,7 +184,7 @@ class TestDamage:
             resume(killed)
 
     def test_a_finished_run_keeps_its_checkpoints_until_its_models_are_proven(self, tmp_path: Path) -> None:
-        with dies_at(lane, "drop_checkpoints", 0), pytest.raises(Killed):
+        with dies_at(run_loop, "drop_checkpoints", 0), pytest.raises(Killed):
             run(tmp_path / "run", checkpoint_every=1)
         flip_the_last_byte("model.safetensors")(tmp_path / "run")
         with pytest.raises(InputError, match=r"model.safetensors isn't the file"):

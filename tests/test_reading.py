@@ -21,11 +21,13 @@ from pages import make_run, store
 from tiny_runs import command
 
 import adabest
-from adabest.data import load_dataset
-from adabest.experiments import Result
+from adabest.data.loading import load_dataset
 from adabest.report.entries import mean_curve
 from adabest.report.page import curves
-from adabest.runs import MetricsFile, find_runs
+from adabest.runs.files.metrics_file import MetricsFile
+from adabest.runs.results_file import Result
+from adabest.runs.settings.config import resolve
+from adabest.runs.stored_run import find_runs
 
 # A row as runs of AdaBest have them: 21 metrics, most of them with 16 digits.
 ROW = (
@@ -49,8 +51,8 @@ def write_rows(folder: Path, count: int, seed: int = 0) -> None:
 def long_run(folder: Path, rows: int, seed: int = 0, learning_rate: float = 0.1) -> Path:
     """A finished run on the digits with so many rows of metrics."""
     settings = {"dataset": "digits", "clients": 20, "alpha": 0.3, "partition_seed": 0}
-    config, components = adabest.runs.resolve({**settings, "seed": seed, "learning_rate": learning_rate})
-    partition = adabest.runs.partition_statistics(adabest.runs.cut_partition(config, components))
+    config, components = resolve({**settings, "seed": seed, "learning_rate": learning_rate})
+    partition = adabest.runs.build.partition_statistics(adabest.runs.build.cut_partition(config, components))
     run = make_run({}, folder=folder, identity={"partition": partition})
     store(dataclasses.replace(run, config=dataclasses.replace(config, rounds=rows), round=rows), folder)
     write_rows(folder, rows, seed)

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pytest
 
 from adabest.errors import InputError
-from adabest.runs.records import check_environment, check_identity, check_metrics, check_status, conform
+from adabest.runs.files.records import check_environment, check_identity, check_metrics, check_status, conform
 
 IDENTITY: dict[str, Any] = {
     "dataset": "f00",

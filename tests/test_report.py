@@ -14,20 +14,10 @@ from rich.console import Console
 from small import make_dataset, make_partition
 
 from adabest import Config, Run
-from adabest.experiments import Result
-from adabest.report import (
-    Table,
-    common_target,
-    comparison_figure,
-    comparison_table,
-    facts_table,
-    partition_figure,
-    rounds_to,
-    runs_table,
-    save_figure,
-    scenario_figure,
-)
-from adabest.runs.progress import LineReporter, LiveReporter, Reporter, reporter
+from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
+from adabest.report.table import Table, common_target, comparison_table, facts_table, rounds_to, runs_table
+from adabest.runs.callbacks.progress import LineReporter, LiveReporter, Reporter, reporter
+from adabest.runs.results_file import Result
 
 
 def make_run(accuracies: dict[int, float], status: str = "finished", **last: Any) -> Run:

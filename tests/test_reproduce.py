@@ -10,12 +10,13 @@ from tiny_runs import Killed, ends_after
 
 import adabest
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Reproduction, Request, Result, Results, Tuning, compare, read_choices, write_choices
-from adabest.experiments import reproduce as reproduce_module
 from adabest.experiments.choice import Point, choose
-from adabest.experiments.results import provenance_of
-from adabest.experiments.specification import Rule, Specification
+from adabest.experiments.comparison import compare
+from adabest.paper import reproduction as reproduce_module
+from adabest.paper.reproduction import Reproduction, Request
+from adabest.paper.specification import Rule, Specification
 from adabest.runs.build import environment
+from adabest.runs.results_file import Result, Results, Tuning, provenance_of, read_choices, write_choices
 
 SMALL = {
     "dataset": "stripes",

@@ -8,10 +8,9 @@ from paper_results import everyone, of
 from test_reproduce import make_specification
 
 import adabest
-from adabest import experiments
 from adabest.errors import InputError
-from adabest.experiments import Results, Tuning, read_choices, write_choices
-from adabest.report.paper import rendering
+from adabest.paper import rendering, reproduce
+from adabest.runs.results_file import Results, Tuning, read_choices, write_choices
 
 CELL = "iid/few"
 
@@ -20,7 +19,7 @@ CELL = "iid/few"
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small experiment stands in for the one of this name."""
     small = make_specification(name="population", shares="population", axes={"scenario": {CELL: {}}}, apart=[])
-    for place in (experiments, rendering):
+    for place in (reproduce, rendering):
         monkeypatch.setattr(place, "read_specification", lambda _: small)
 
 
@@ -94,7 +93,7 @@ class TestCalledAgain:
     def test_data_that_are_not_there_leave_no_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         axes = {"scenario": {CELL: {"dataset": "emnist-l", "data_dir": str(tmp_path)}, "other": {}}}
         missing = make_specification(name="population", shares="population", axes=axes, apart=[])
-        monkeypatch.setattr(experiments, "read_specification", lambda _: missing)
+        monkeypatch.setattr(reproduce, "read_specification", lambda _: missing)
         with pytest.raises(InputError, match=r"Cells that don't need it can be made alone, as in --cells other"):
             call(tmp_path / "out", data_dir=str(tmp_path))
         assert not (tmp_path / "out").exists()

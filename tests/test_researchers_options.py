@@ -14,11 +14,14 @@ from safetensors.torch import load_file
 from tiny_runs import run, stripes
 
 import adabest
-from adabest.algorithms import AdaBest, FedDyn, Scaffold, ScaffoldM
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.plateau import decay_on_plateau, no_norms
-from adabest.engine import Rules, Simulation
+from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_m import ScaffoldM
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
-from adabest.federation import Attendance
+from adabest.federation.roster import Attendance
 
 CLIENTS = 5
 

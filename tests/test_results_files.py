@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import adabest
+from adabest.costs.cost_file import MeasuredCosts
+from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables
 from adabest.errors import InputError
-from adabest.experiments.cost_file import MeasuredCosts
-from adabest.experiments.results import Results, read_choices
-from adabest.report import measured_cost_notes, measured_cost_tables
-from adabest.report.paper import render
+from adabest.paper.rendering import render
+from adabest.runs.results_file import Results, read_choices
 
 KEPT = Path(__file__).parent.parent / "results"
 ODD: list[Any] = [

@@ -12,10 +12,11 @@ from paper_results import everyone, made, of
 import adabest
 from adabest import InputError
 from adabest.cli import main
-from adabest.experiments import MeasuredCosts, read_specification, specification_names
-from adabest.experiments.results import Result, Results
-from adabest.report import measured_cost_notes, measured_cost_tables
-from adabest.report.paper import render
+from adabest.costs.cost_file import MeasuredCosts
+from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables
+from adabest.paper.rendering import render
+from adabest.paper.specification import read_specification, specification_names
+from adabest.runs.results_file import Result, Results
 from tools import results
 from tools.docs import on_page_markdown
 from tools.results import ROOT, outdated

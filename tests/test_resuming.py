@@ -29,12 +29,15 @@ from tiny_runs import (
 from torch import nn
 
 import adabest
-from adabest.algorithms import ALGORITHMS, FedAvg
-from adabest.engine import Simulation, Snapshot
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.engine.simulation import Simulation
+from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
-from adabest.federation import PARTITIONERS
-from adabest.runs import beginning, build, lane, pace
-from adabest.runs.folder import RunFolder
+from adabest.federation.partitioners import PARTITIONERS
+from adabest.runs import beginning, build, run_loop
+from adabest.runs.callbacks import checkpoints as pace
+from adabest.runs.files.folder import RunFolder
 
 
 class TestBitForBit:
@@ -314,7 +317,7 @@ class TestCheckpoints:
 
     def test_a_kill_at_the_very_end_leaves_none(self, tmp_path: Path) -> None:
         """Finished but not tidied up: the client states must go when someone comes back."""
-        with dies_at(lane, "drop_checkpoints", 0), pytest.raises(Killed):
+        with dies_at(run_loop, "drop_checkpoints", 0), pytest.raises(Killed):
             run(tmp_path / "run", checkpoint_every=1)
         assert resume(tmp_path / "run").status == "finished"
         assert checkpoints(tmp_path / "run") == []

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adabest.errors import InputError
-from adabest.federation import SAMPLERS, Attendance, Draw, Roster
-from adabest.federation.sampling import independent_positions
+from adabest.federation.roster import Attendance, Roster
+from adabest.federation.sampling import SAMPLERS, Draw, independent_positions
 from adabest.federation.weights import WeightTree
 from adabest.random import Purpose
 

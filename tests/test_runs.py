@@ -34,13 +34,14 @@ from tiny_runs import (
 from torch import nn
 
 import adabest
-from adabest.algorithms import ALGORITHMS, AdaBest
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError, Interrupted
-from adabest.federation import Roster
-from adabest.runs import find_runs
-from adabest.runs import folder as files
-from adabest.runs.folder import RunFolder
-from adabest.runs.interruption import StopRequests
+from adabest.federation.roster import Roster
+from adabest.runs.files import folder as files
+from adabest.runs.files.folder import RunFolder
+from adabest.runs.stored_run import find_runs
+from adabest.stop_requests import StopRequests
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 MODELS = ("model", "aggregate", "cloud")

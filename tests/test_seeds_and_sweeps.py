@@ -13,10 +13,13 @@ from test_report import make_run
 from tiny_runs import Bomb, arguments, command, contents, ends_after, log, results, run, tiny
 
 import adabest
-from adabest.algorithms import AdaBest, FedAvg
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.fedavg import FedAvg
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import read_vary, write_vary
-from adabest.report import by_validation, comparison_figure, comparison_table, sweep_figure, sweep_table
+from adabest.experiments.sweep import read_vary, write_vary
+from adabest.report.entries import by_validation
+from adabest.report.figure import comparison_figure, sweep_figure
+from adabest.report.table import comparison_table, sweep_table
 
 TWO = ["fedavg", "adabest,beta=0.5"]
 

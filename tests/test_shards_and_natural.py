@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tiny_runs import run, stripes
 
 import adabest
-from adabest.data import Dataset, from_arrays
+from adabest.data.dataset import Dataset, from_arrays
 from adabest.errors import InputError
-from adabest.federation import Partition, Scheme, cut
+from adabest.federation.partition import Partition, Scheme, cut
 
 
 def scheme(partitioner: str, clients: int, validation: int = 0, **changes: Any) -> Scheme:

@@ -7,9 +7,11 @@ import pytest
 import torch
 from tiny_runs import stripes
 
-from adabest.data import Dataset
-from adabest.federation import Partition
-from adabest.runs import build, cut_partition, resolve
+from adabest.data.dataset import Dataset
+from adabest.federation.partition import Partition
+from adabest.runs import build
+from adabest.runs.build import cut_partition
+from adabest.runs.settings.config import resolve
 
 SETTINGS: dict[str, Any] = {"clients": 5, "validation_clients": 1, "partition": "dirichlet", "alpha": 0.3, "seed": 0}
 

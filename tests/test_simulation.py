@@ -25,12 +25,19 @@ from small import (
 from torch import Tensor
 from torch.nn import functional
 
-from adabest.algorithms import ALGORITHMS, AdaBest, Algorithm, FedAvg, FedDyn, Scaffold
-from adabest.algorithms.base import ClientContext, Work
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, ClientContext, Work
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine import ClassificationTask, LocalTraining, Metrics, Rules, Scores, Simulation
-from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.metrics import Metrics
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import Diverged, InputError, Interrupted
+from adabest.tasks.base import Heartbeat, Scores, no_heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 TRAINING = LocalTraining(weight_decay=1e-3)
 FLOAT64: Any = {"dtype": torch.float64}

@@ -12,12 +12,14 @@ import pytest
 from tiny_runs import Killed, arguments, command, contents, ends_after, results, tiny
 
 import adabest
+from adabest import extras
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Comparison, Plan, Point, compare, read_space, write_space
-from adabest.experiments.results import read_choices
-from adabest.experiments.space import Range, Space, Values, ends, proposals
-from adabest.experiments.tune import plan_search
-from adabest.runs import extras
+from adabest.experiments.choice import Point
+from adabest.experiments.comparison import Comparison, compare
+from adabest.experiments.search import plan_search
+from adabest.experiments.space import Range, Space, Values, ends, proposals, read_space, write_space
+from adabest.runs.results_file import read_choices
+from adabest.runs.settings.run_plan import Plan
 
 SPACE = ["beta=0:1", "mu=0.001:0.1:log", "batch-size=4,8"]
 
@@ -289,7 +291,7 @@ class TestSearching:
             made.extend(planned.runs)
             return compare(planned, folder, **how)
 
-        monkeypatch.setattr(sys.modules["adabest.experiments.tune"], "compare", counted)
+        monkeypatch.setattr(sys.modules["adabest.experiments.search"], "compare", counted)
         done = tune(tmp_path / "all", space=["epochs=1,2"], trials=7, lanes=3)
         assert sorted(made) == sorted(done.runs)
         assert set(done.runs) == {"adabest,epochs=1", "adabest,epochs=2"}
@@ -302,7 +304,7 @@ class TestSearching:
             asked.append((trials, at_a_time, seed))
             return iter([[]])
 
-        monkeypatch.setattr(sys.modules["adabest.experiments.tune"], "proposals", noted)
+        monkeypatch.setattr(sys.modules["adabest.experiments.search"], "proposals", noted)
         plan_search(tiny(), space=SPACE)
         plan_search(tiny(), space=SPACE, lanes=7, seeds=[4, 5, 6])
         plan_search(tiny(), space=SPACE, lanes=1, seeds=[0, 1])

@@ -5,9 +5,8 @@ import math
 import pytest
 
 from adabest.errors import InputError
-from adabest.experiments import read_specification, specification_names
-from adabest.experiments.specification import Specification
-from adabest.runs.config import CONFIG_OPTIONS, algorithm_options
+from adabest.paper.specification import Specification, read_specification, specification_names
+from adabest.runs.settings.config import CONFIG_OPTIONS, algorithm_options
 
 NAMES = (
     "fig-beta",

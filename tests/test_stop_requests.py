@@ -17,9 +17,9 @@ import pytest
 from tiny_runs import TESTS, arguments, tiny
 
 import adabest
+from adabest import stop_requests
 from adabest.errors import Interrupted
-from adabest.runs import interruption
-from adabest.runs.interruption import StopRequests, saving
+from adabest.stop_requests import StopRequests, saving
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows can't send these signals to another process")
 
@@ -134,8 +134,8 @@ class TestWatch:
     def exits(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """What the process would have exited with; it has little patience."""
         codes: list[int] = []
-        monkeypatch.setattr(interruption, "_PATIENCE", 0.1)
-        monkeypatch.setattr(interruption, "_PATIENCE_WHILE_SAVING", 0.6)
+        monkeypatch.setattr(stop_requests, "_PATIENCE", 0.1)
+        monkeypatch.setattr(stop_requests, "_PATIENCE_WHILE_SAVING", 0.6)
         monkeypatch.setattr(os, "_exit", codes.append)
         return codes
 

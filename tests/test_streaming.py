@@ -21,15 +21,18 @@ from tiny_runs import Killed, break_off, command, in_pieces, results, resume, ru
 from torch import Tensor
 
 import adabest
-from adabest.algorithms import ALGORITHMS, AdaBest, FedAvg
-from adabest.engine import Memory, Pieces, Snapshot
-from adabest.engine.clients import OneByOne
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.engine.client_store import OneByOne, Pieces
+from adabest.engine.memory_tiers import Memory
+from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
-from adabest.federation import Attendance
-from adabest.runs import tensors as tensors_module
-from adabest.runs.checkpoint import load_checkpoint, save_checkpoint
-from adabest.runs.folder import RunFolder, is_ours
-from adabest.runs.tensors import write_tensors
+from adabest.federation.roster import Attendance
+from adabest.runs.files import tensor_file as tensors_module
+from adabest.runs.files.checkpoint import load_checkpoint, save_checkpoint
+from adabest.runs.files.folder import RunFolder, is_ours
+from adabest.runs.files.tensor_file import write_tensors
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -268,19 +271,23 @@ class TestRounds:
         task = make_task(unbalance=0.4)
         clients = task.partition.training
         options: dict[str, Any] = {"attendance": Attendance(participation=0.5, sampler="weighted")}
-        asked = adabest.engine.Simulation(FedAvg(), task, clients, **options)
-        known = adabest.engine.Simulation(FedAvg(), task, clients, samples=task.partition.samples[clients], **options)
+        asked = adabest.engine.simulation.Simulation(FedAvg(), task, clients, **options)
+        known = adabest.engine.simulation.Simulation(
+            FedAvg(), task, clients, samples=task.partition.samples[clients], **options
+        )
         assert asked.cohort(5).tolist() == known.cohort(5).tolist()
 
     def test_a_simulation_made_by_hand_has_a_budget_too(self) -> None:
         limits = Memory(on_host=0)
-        simulation = adabest.engine.Simulation(AdaBest(), make_task(), np.arange(3), memory=limits)
+        simulation = adabest.engine.simulation.Simulation(AdaBest(), make_task(), np.arange(3), memory=limits)
         simulation.step()
         assert simulation.state.clients.bytes()["client_memory"] == 0
         simulation.restore(simulation.snapshot())
         assert simulation.state.clients.bytes()["client_memory"] == 0
         with pytest.raises(InputError, match="too little room"):
-            adabest.engine.Simulation(AdaBest(), make_task(), np.arange(3), memory=Memory(on_host=0, on_disk=10))
+            adabest.engine.simulation.Simulation(
+                AdaBest(), make_task(), np.arange(3), memory=Memory(on_host=0, on_disk=10)
+            )
 
 
 @pytest.mark.soak

@@ -10,8 +10,8 @@ import torch
 
 import adabest
 from adabest import random
-from adabest.data import Dataset, load_dataset
-from adabest.data.dataset import _check
+from adabest.data.dataset import Dataset, _check
+from adabest.data.loading import load_dataset
 from adabest.data.synthetic import SyntheticInputs, synthetic
 from adabest.errors import InputError
 from adabest.random import Purpose

@@ -14,9 +14,9 @@ from tiny_runs import Killed, arguments, break_off, command, contents, ends_afte
 
 import adabest
 from adabest.errors import Interrupted
-from adabest.runs.loggers.base import Tracked, numbers
-from adabest.runs.loggers.tensorboard import TensorBoard
-from adabest.runs.loggers.wandb import WandB
+from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.trackers.tensorboard import TensorBoard
+from adabest.runs.trackers.wandb import WandB
 
 ROWS = ({"round": 1, "accuracy": 0.5, "h_norm": None}, {"round": 2, "accuracy": 0.75, "h_norm": 0.1})
 Points = dict[str, list[tuple[int, float]]]

@@ -9,14 +9,15 @@ import pytest
 from tiny_runs import arguments, as_old_version, command, contents, ends_after, log, results, tiny
 
 import adabest
-from adabest.algorithms import AdaBest
+from adabest.algorithms.adabest import AdaBest
 from adabest.errors import InputError, Interrupted
-from adabest.experiments import Point, Request, read_specification
-from adabest.experiments.choice import choose
-from adabest.experiments.grids import TUNING_ROUNDS, paper_grid
-from adabest.experiments.results import read_choices
-from adabest.experiments.tune import plan_search
-from adabest.report import tuning_table
+from adabest.experiments.choice import Point, choose
+from adabest.experiments.default_grids import TUNING_ROUNDS, paper_grid
+from adabest.experiments.search import plan_search
+from adabest.experiments.tuning_table import tuning_table
+from adabest.paper.reproduction import Request
+from adabest.paper.specification import read_specification
+from adabest.runs.results_file import read_choices
 
 
 def tune(out: Path, **changes: Any) -> adabest.Tuning:

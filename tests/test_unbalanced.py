@@ -16,8 +16,10 @@ from cohorts import draw_cohort
 from small import plain_inputs
 from torch import nn
 
-from adabest import Run, runs
+from adabest import Run
 from adabest.federation.batches import batch_table
+from adabest.runs.build import build_federation
+from adabest.runs.settings.config import resolve
 
 CLIENTS, COHORT, ROUNDS, EPOCHS, BATCH_SIZE, SEED = 9, 3, 7, 2, 6, 14
 RATE, DECAY, WEIGHT_DECAY, CLIP, SERVER_RATE = 0.2, 0.9, 0.02, 1.5, 0.7
@@ -200,8 +202,8 @@ def play(world: World, algorithm: str, options: dict[str, Any]) -> Result:
 
 
 def make_world(local_steps: str) -> World:
-    config, components = runs.resolve(tiny_runs.tiny(**SETTINGS))
-    federation = runs.build_federation(config, components)
+    config, components = resolve(tiny_runs.tiny(**SETTINGS))
+    federation = build_federation(config, components)
     partition, dataset = federation.partition, components.dataset
     return World(
         x=plain_inputs(dataset.x_train[:]).reshape(-1, 36).numpy(),

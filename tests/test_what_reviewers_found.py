@@ -17,7 +17,7 @@ from tiny_runs import break_off, command, contents, resume, run, stripes, tiny
 from torch import Tensor, nn
 
 import adabest
-from adabest.algorithms import AdaBest, FedAvg, FedDyn, Scaffold
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import (
     Algorithm,
     ClientContext,
@@ -28,12 +28,15 @@ from adabest.algorithms.base import (
     Update,
     Work,
 )
-from adabest.engine.local import LocalTraining, local_step
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.scaffold import Scaffold
+from adabest.engine.local_step import LocalTraining, local_step
 from adabest.errors import InputError
-from adabest.runs import build_federation
-from adabest.runs import lane as runs_lane
-from adabest.runs.atomic_files import write_text
-from adabest.runs.folder import RunFolder
+from adabest.runs import run_loop as runs_lane
+from adabest.runs.build import build_federation
+from adabest.runs.files.atomic_files import write_text
+from adabest.runs.files.folder import RunFolder
 
 
 def other_stripes() -> adabest.Dataset:

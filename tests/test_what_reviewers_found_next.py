@@ -10,11 +10,12 @@ from safetensors import safe_open
 from tiny_runs import as_old_version, contents, run, stripes, tiny
 
 import adabest
-from adabest.data import from_arrays, load_dataset
+from adabest.data.dataset import from_arrays
+from adabest.data.loading import load_dataset
 from adabest.errors import InputError
-from adabest.runs import folder as files
-from adabest.runs import resolve
 from adabest.runs.build import _first_averaged_round
+from adabest.runs.files import folder as files
+from adabest.runs.settings.config import resolve
 
 
 class Unreachable:
@@ -111,7 +112,7 @@ def test_leaf_wants_lists(data: str, tmp_path: Path) -> None:
 )
 def test_a_title_names_what_counts(partition: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     titles: list[str] = []
-    original = adabest.report.comparison_figure
+    original = adabest.report.figure.comparison_figure
 
     def figure(runs: Any, title: str = "") -> Any:
         titles.append(title)

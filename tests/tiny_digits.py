@@ -4,11 +4,15 @@ import functools
 
 import torch
 
-from adabest.algorithms import Algorithm
-from adabest.data import Dataset, load_dataset
-from adabest.engine import ClassificationTask, LocalTraining, Simulation
-from adabest.federation import Attendance, Scheme, cut
-from adabest.models import build_model
+from adabest.algorithms.base import Algorithm
+from adabest.data.dataset import Dataset
+from adabest.data.loading import load_dataset
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.simulation import Simulation
+from adabest.federation.partition import Scheme, cut
+from adabest.federation.roster import Attendance
+from adabest.models.factory import build_model
+from adabest.tasks.classification import ClassificationTask
 
 CLIENTS = 12
 

@@ -15,14 +15,15 @@ from small import make_dataset
 from torch import Tensor, nn
 
 import adabest
-from adabest.algorithms import AdaBest, FedAvg
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import ClientContext, Correction, Replies, ServerContext, Update
+from adabest.algorithms.fedavg import FedAvg
 from adabest.cli import main
-from adabest.data import Dataset, Defaults, from_arrays
+from adabest.data.dataset import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
-from adabest.runs.interruption import StopRequests
-from adabest.runs.loggers import Tracked
-from adabest.runs.manifest import FORMAT_KEY, sum_of_object
+from adabest.runs.files.manifest import FORMAT_KEY, sum_of_object
+from adabest.runs.trackers.base import Tracked
+from adabest.stop_requests import StopRequests
 
 TESTS = Path(__file__).parent
 RESULTS = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")

@@ -15,12 +15,12 @@ from typing import Any, get_args
 import docstring_parser
 import griffe
 
-import adabest.runs.folder
-from adabest.algorithms import ALGORITHMS
+import adabest.runs.files.folder
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli import main, options
 from adabest.cli.commands import commands
 from adabest.registry import Option, options_of
-from adabest.runs.config import CONFIG_OPTIONS, Config
+from adabest.runs.settings.config import CONFIG_OPTIONS, Config
 
 _COLUMNS = "88"
 _RULE = re.compile(r"=+(?: +=+)+")
@@ -98,7 +98,7 @@ def _toml(value: Any) -> str:
 
 def _run_folder() -> str:
     """The files of a run, as the docstring of their module lists them."""
-    found = _TABLE.search(str(adabest.runs.folder.__doc__))
+    found = _TABLE.search(str(adabest.runs.files.folder.__doc__))
     assert found, "adabest/runs/folder.py no longer has a table of its files"
     return _from_simple_table(found[0])
 

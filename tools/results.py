@@ -28,10 +28,11 @@ import matplotlib
 from matplotlib.figure import Figure
 from PIL import Image
 
+from adabest.costs.cost_file import MeasuredCosts
+from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables
 from adabest.errors import InputError
-from adabest.experiments import MeasuredCosts, Results
-from adabest.report import measured_cost_notes, measured_cost_tables
-from adabest.report.paper import Rendered, figure_name, render
+from adabest.paper.rendering import Rendered, figure_name, render
+from adabest.runs.results_file import Results
 
 ROOT = Path(__file__).parent.parent
 _COSTS = "costs"  # whose file holds measured rounds, and no runs

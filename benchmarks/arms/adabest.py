@@ -6,10 +6,10 @@ import contextlib
 import torch
 
 import adabest
-from adabest import runs
-from adabest.engine import Simulation
+from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
-from adabest.runs.surroundings import Surroundings
+from adabest.runs.process_settings import Surroundings
+from adabest.runs.settings.config import resolve
 from benchmarks.arms import torch_model
 from benchmarks.arms.worker import serve
 from benchmarks.tasks import TASKS, Task
@@ -45,7 +45,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Task, Simulation]:
     given = settings(task) | {"device": arguments.device, "engine": arguments.engine}
     if arguments.precision is not None:
         given["precision"] = arguments.precision
-    config, components = runs.resolve(given)
+    config, components = resolve(given)
     federation = build_federation(config, components)
     ARITHMETIC.enter_context(Surroundings.of(config, components).entered())
     return task, federation.simulation

@@ -8,60 +8,56 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adabest.algorithms import AdaBest, Algorithm, FedAvg, FedDyn, FedProx, Scaffold, ScaffoldM
-    from adabest.api import (
-        Comparison,
-        Costs,
-        Illustration,
-        Reproduced,
-        Tuning,
-        compare,
-        costs,
-        datasets,
-        illustrate,
-        load,
-        reproduce,
-        resume,
-        run,
-        sweep,
-        tune,
-        verify,
-        write_report,
-    )
-    from adabest.data import Dataset, Defaults, from_arrays
+    from adabest.algorithms.adabest import AdaBest
+    from adabest.algorithms.base import Algorithm
+    from adabest.algorithms.fedavg import FedAvg
+    from adabest.algorithms.feddyn import FedDyn
+    from adabest.algorithms.fedprox import FedProx
+    from adabest.algorithms.scaffold import Scaffold
+    from adabest.algorithms.scaffold_m import ScaffoldM
+    from adabest.costs.round_costs import Costs, costs
+    from adabest.data.dataset import Dataset, Defaults, from_arrays
+    from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
-    from adabest.runs import Config, Finding, Run
+    from adabest.experiments.comparison_calls import Comparison, compare, sweep
+    from adabest.experiments.report_page import write_report
+    from adabest.experiments.resume import resume
+    from adabest.experiments.single_run import load, run
+    from adabest.experiments.steering_figure import Illustration, illustrate
+    from adabest.experiments.tuning import Tuning, tune
+    from adabest.experiments.verify_call import verify
+    from adabest.paper.reproduce import Reproduced, reproduce
+    from adabest.runs.files.verification import Finding
+    from adabest.runs.settings.config import Config
+    from adabest.runs.stored_run import Run
 
     __version__: str
 
 # Where the public names live.
 _HOMES = {
-    "algorithms": ("AdaBest", "Algorithm", "FedAvg", "FedDyn", "FedProx", "Scaffold", "ScaffoldM"),
-    "api": (
-        "Comparison",
-        "Costs",
-        "Illustration",
-        "Reproduced",
-        "Tuning",
-        "compare",
-        "costs",
-        "datasets",
-        "illustrate",
-        "load",
-        "reproduce",
-        "resume",
-        "run",
-        "sweep",
-        "tune",
-        "verify",
-        "write_report",
-    ),
-    "data": ("Dataset", "Defaults", "from_arrays"),
+    "algorithms.adabest": ("AdaBest",),
+    "algorithms.base": ("Algorithm",),
+    "algorithms.fedavg": ("FedAvg",),
+    "algorithms.feddyn": ("FedDyn",),
+    "algorithms.fedprox": ("FedProx",),
+    "algorithms.scaffold": ("Scaffold",),
+    "algorithms.scaffold_m": ("ScaffoldM",),
+    "data.dataset": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
-    "runs": ("Config", "Finding", "Run"),
+    "experiments.comparison_calls": ("Comparison", "compare", "sweep"),
+    "experiments.report_page": ("write_report",),
+    "experiments.resume": ("resume",),
+    "experiments.single_run": ("load", "run"),
+    "experiments.tuning": ("Tuning", "tune"),
+    "experiments.verify_call": ("verify",),
+    "costs.round_costs": ("Costs", "costs"),
+    "data.listing": ("datasets",),
+    "experiments.steering_figure": ("Illustration", "illustrate"),
+    "paper.reproduce": ("Reproduced", "reproduce"),
+    "runs.files.verification": ("Finding",),
+    "runs.settings.config": ("Config",),
+    "runs.stored_run": ("Run",),
 }
-# Rooms that are reached as attributes of the package, too: ``adabest.api``.
-_ROOMS = (*_HOMES, "engine", "experiments", "federation", "models", "random", "registry", "report")
 
 __all__ = [
     "AdaBest",
@@ -102,12 +98,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name or a room, imported now."""
+    """A public name, imported now."""
     value: Any
     if name == "__version__":
         value = importlib.import_module("importlib.metadata").version("adabest")
-    elif name in _ROOMS:
-        value = importlib.import_module(f"{__name__}.{name}")
     else:
         home = next((home for home, names in _HOMES.items() if name in names), None)
         if home is None:

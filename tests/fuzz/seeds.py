@@ -8,9 +8,8 @@ import zlib
 
 import tiny_data as tiny
 
-from adabest import runs
-from adabest.experiments import Result, Results, Tuning, write_choices
-from adabest.experiments.choice import PointRow
+from adabest.runs.results_file import PointRow, Result, Results, Tuning, write_choices
+from adabest.runs.stored_run import load
 from fuzz.targets import ARRAYS, npy, npz, run_folder, scratch
 
 _SETTINGS = (
@@ -121,7 +120,7 @@ def seeds_of(name: str) -> list[bytes]:
 
 def _result_files() -> list[bytes]:
     run_folder()
-    result = Result.of(runs.load(scratch() / "run"), "digits/40/iid", "adabest", {"beta": 0.5})
+    result = Result.of(load(scratch() / "run"), "digits/40/iid", "adabest", {"beta": 0.5})
     points: list[PointRow] = [{"point": {"beta": 0.5}, "validation_accuracy": [0.5], "status": ["finished"]}]
     tuning = Tuning("*", "adabest", {"beta": 0.5}, points, 2, [0])
     path = scratch() / "seed.json"

@@ -21,17 +21,21 @@ from unittest import mock
 import numpy as np
 import tiny_data as tiny
 
-from adabest import report, runs
 from adabest.cli import main
-from adabest.data import Dataset, download, load_dataset
+from adabest.data import download
 from adabest.data.cifar import binary, pickled
+from adabest.data.dataset import Dataset
 from adabest.data.emnist import read_matlab
 from adabest.data.files import File, read_archive, read_folder
 from adabest.data.idx import parse_idx
+from adabest.data.loading import load_dataset
 from adabest.errors import InputError
-from adabest.experiments import Results, read_choices
-from adabest.runs import read_toml, resolve, to_toml
-from adabest.runs.manifest import FORMAT_KEY
+from adabest.report.table import runs_table
+from adabest.runs.execution import start
+from adabest.runs.files.manifest import FORMAT_KEY
+from adabest.runs.results_file import Results, read_choices
+from adabest.runs.settings.config import read_toml, resolve, to_toml
+from adabest.runs.stored_run import load
 
 ARRAYS = {
     "x_train": np.zeros((4, 3), np.float32),
@@ -175,7 +179,7 @@ def run_folder() -> dict[str, bytes]:
     settings = {"rounds": 2, "evaluate_every": 1, "clients": 4, "epochs": 1, "model": "logistic", "partition": "iid"}
     config, components = resolve(settings, _digits())
     run, old = scratch() / "run", scratch() / "old"
-    runs.start(config, components, run)
+    start(config, components, run)
     shutil.copytree(run, old)
     (old / "manifest.json").unlink()
     environment = json.loads((old / "environment.json").read_text())
@@ -196,8 +200,8 @@ def fuzz_run_folder(data: bytes) -> None:
     path = scratch() / name
     path.write_bytes(data[1:])
     try:
-        run = runs.load(path.parent)
-        report.runs_table([run])
+        run = load(path.parent)
+        runs_table([run])
         run.curve("scored_accuracy")
         run.load_model()
     finally:

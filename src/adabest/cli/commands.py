@@ -8,14 +8,30 @@ from typing import Any
 
 from rich.console import Console
 
-from adabest import api, report, runs
 from adabest.cli import options, parser
 from adabest.cli.exit_codes import DAMAGED, DIVERGED, DONE
-from adabest.data import data_folder
+from adabest.costs.round_costs import Costs
+from adabest.costs.round_costs import costs as count_costs
+from adabest.data.listing import datasets
+from adabest.data.location import data_folder
 from adabest.errors import InputError
-from adabest.experiments import Results
+from adabest.experiments.comparison_calls import Comparison, compare, sweep
+from adabest.experiments.report_page import write_report
+from adabest.experiments.resume import is_comparison, resume, resume_comparison
+from adabest.experiments.single_run import load as load_allowed
+from adabest.experiments.single_run import run as make_run
+from adabest.experiments.steering_figure import illustrate
+from adabest.experiments.tuning import Tuning, tune
+from adabest.experiments.verify_call import verify
+from adabest.paper.reproduce import Reproduced, reproduce
 from adabest.registry import naming, split_specification
-from adabest.runs.config import named_in
+from adabest.report.figure import partition_figure, save_figure
+from adabest.report.table import datasets_table, facts_table, runs_table
+from adabest.runs.build import cut_partition, partition_statistics
+from adabest.runs.files.folder import MODELS
+from adabest.runs.results_file import Results
+from adabest.runs.settings.config import named_in, resolve
+from adabest.runs.stored_run import Run, find_runs, load
 
 
 def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
@@ -79,10 +95,10 @@ def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
 
 
 def _run(arguments: Any) -> int:
-    return _tell_run(api.run(**_given_by_name(arguments)))
+    return _tell_run(make_run(**_given_by_name(arguments)))
 
 
-def _tell_run(run: runs.Run) -> int:
+def _tell_run(run: Run) -> int:
     console = _console()
     if run.status == "diverged":
         console.print(
@@ -94,7 +110,7 @@ def _tell_run(run: runs.Run) -> int:
     final = run.final
     accuracies = ", ".join(
         f"{100 * final[f'{model}_accuracy']:.2f} % ({model})"
-        for model in runs.MODELS
+        for model in MODELS
         if final.get(f"{model}_accuracy") is not None
     )
     console.print(f"Round {final['round']}: accuracy {accuracies}")
@@ -103,15 +119,15 @@ def _tell_run(run: runs.Run) -> int:
 
 
 def _compare(arguments: Any) -> int:
-    return _tell_comparison(api.compare(**parser.given(arguments)))
+    return _tell_comparison(compare(**parser.given(arguments)))
 
 
 def _sweep(arguments: Any) -> int:
-    return _tell_comparison(api.sweep(**_given_by_name(arguments)))
+    return _tell_comparison(sweep(**_given_by_name(arguments)))
 
 
 def _tune(arguments: Any) -> int:
-    return _tell_comparison(api.tune(**_given_by_name(arguments)))
+    return _tell_comparison(tune(**_given_by_name(arguments)))
 
 
 def _given_by_name(arguments: Any) -> dict[str, Any]:
@@ -121,10 +137,10 @@ def _given_by_name(arguments: Any) -> dict[str, Any]:
     return settings
 
 
-def _tell_comparison(comparison: api.Comparison) -> int:
+def _tell_comparison(comparison: Comparison) -> int:
     _console().print(comparison.table.rich())
     diverged = any(run.status == "diverged" for run in comparison.runs.values())
-    if isinstance(comparison, api.Tuning):
+    if isinstance(comparison, Tuning):
         diverged = comparison.chosen is None  # else it is an answer that some of them do
         values = [f"{name} = {value}" for name, value in (comparison.chosen or {}).items()]
         words = "Nothing could be chosen: every point diverged" if diverged else f"Chosen: {', '.join(values)}"
@@ -134,26 +150,26 @@ def _tell_comparison(comparison: api.Comparison) -> int:
 
 
 def _reproduce(arguments: Any) -> int:
-    reproduced = api.reproduce(**parser.given(arguments))
+    reproduced = reproduce(**parser.given(arguments))
     _tell_tables(reproduced)
     made = reproduced.results.runs if isinstance(reproduced.results, Results) else []
     return DIVERGED if any(run.status == "diverged" for run in made) else DONE
 
 
 def _resume(arguments: Any) -> int:
-    if api.is_comparison(arguments.folder):
-        return _tell_comparison(api.resume_comparison(**parser.given(arguments)))
-    return _tell_run(api.resume(**parser.given(arguments)))
+    if is_comparison(arguments.folder):
+        return _tell_comparison(resume_comparison(**parser.given(arguments)))
+    return _tell_run(resume(**parser.given(arguments)))
 
 
 def _list(arguments: Any) -> int:
-    found = runs.find_runs(arguments.folder)
+    found = find_runs(arguments.folder)
     if not found:
         raise InputError(f"there are no runs below {arguments.folder}")
-    table = report.runs_table([])
+    table = runs_table([])
     for path in found:
         try:
-            table = replace(table, rows=(*table.rows, *report.runs_table([runs.load(path)]).rows))
+            table = replace(table, rows=(*table.rows, *runs_table([load(path)]).rows))
         except (InputError, OSError) as error:  # of one run, which is no matter of the others
             print(f"adabest: {path} is left out: {error}", file=sys.stderr)
     _console().print(table.rich())
@@ -161,19 +177,19 @@ def _list(arguments: Any) -> int:
 
 
 def _show(arguments: Any) -> int:
-    run = runs.load(arguments.folder)
+    run = load(arguments.folder)
     console = _console()
-    console.print(report.facts_table(run.config.flat(), "settings").rich())
+    console.print(facts_table(run.config.flat(), "settings").rich())
     if run.identity:
-        console.print(report.facts_table(run.identity["partition"], "partition").rich())
+        console.print(facts_table(run.identity["partition"], "partition").rich())
     reason = {} if run.reason is None else {"reason": run.reason}
     result = {"status": run.status, "round": run.round, **reason, **run.final}
-    console.print(report.facts_table(result, "result").rich())
+    console.print(facts_table(result, "result").rich())
     return DONE
 
 
 def _verify(arguments: Any) -> int:
-    found = api.verify(arguments.paths)
+    found = verify(arguments.paths)
     console = _console()
     for state, path, words in ((finding.state, finding.path, finding.words) for finding in found):
         console.print(f"{state}: {path}: {words}")
@@ -182,14 +198,14 @@ def _verify(arguments: Any) -> int:
 
 def _report(arguments: Any) -> int:
     settings = parser.given(arguments)
-    _tell_files([api.write_report(settings.pop("runs"), **settings)])
+    _tell_files([write_report(settings.pop("runs"), **settings)])
     return DONE
 
 
 def _datasets(arguments: Any) -> int:
-    listings = api.datasets(arguments.data_dir, fetch=arguments.fetch)
+    listings = datasets(arguments.data_dir, fetch=arguments.fetch)
     console = _console()
-    console.print(report.datasets_table(listings).rich())
+    console.print(datasets_table(listings).rich())
     for listing in listings:
         for words in [str(listing.where)] if listing.where else listing.lacks:
             console.print(f"{listing.name}: {words}")
@@ -198,7 +214,7 @@ def _datasets(arguments: Any) -> int:
 
 
 def _export(arguments: Any) -> int:
-    run = api.load(arguments.folder, allow=arguments.allow, trust=arguments.trust)
+    run = load_allowed(arguments.folder, allow=arguments.allow, trust=arguments.trust)
     written = run.export(arguments.format, arguments.which, out=arguments.out, overwrite=arguments.overwrite)
     _console().print(f"Written: {written}")
     return DONE
@@ -208,27 +224,27 @@ def _partition(arguments: Any) -> int:
     settings = parser.given(arguments)
     out = settings.pop("out")
     with naming(named_in(settings)):
-        config, components = runs.resolve(settings)
-        partition = runs.cut_partition(config, components)
-    statistics = runs.partition_statistics(partition)
+        config, components = resolve(settings)
+        partition = cut_partition(config, components)
+    statistics = partition_statistics(partition)
     title = f"{config.dataset}, {config.partition}, mean label entropy {partition.label_entropy:.2f}"
-    _console().print(report.facts_table(statistics, "partition").rich())
-    _tell_files(report.save_figure(report.partition_figure(partition, title), out))
+    _console().print(facts_table(statistics, "partition").rich())
+    _tell_files(save_figure(partition_figure(partition, title), out))
     return DONE
 
 
 def _costs(arguments: Any) -> int:
-    costs = api.costs(**parser.given(arguments))
+    costs = count_costs(**parser.given(arguments))
     _tell_tables(costs)
     return DONE
 
 
 def _illustrate(arguments: Any) -> int:
-    _tell_files(api.illustrate(**parser.given(arguments)).files)
+    _tell_files(illustrate(**parser.given(arguments)).files)
     return DONE
 
 
-def _tell_tables(found: api.Reproduced | api.Costs) -> None:
+def _tell_tables(found: Reproduced | Costs) -> None:
     console = _console()
     for table in found.tables.values():
         console.print(table.rich())

@@ -10,24 +10,24 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from adabest import api
-from adabest.algorithms import ALGORITHMS
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli import parser
 from adabest.cli.parser import Field
-from adabest.experiments import (
-    DEFAULT_ALGORITHMS,
-    EXECUTION,
-    TUNING_ROUNDS,
-    check_algorithms,
-    read_space,
-    read_vary,
-    specification_names,
-    write_space,
-    write_vary,
-)
+from adabest.costs.round_costs import costs
+from adabest.experiments.comparison import DEFAULT_ALGORITHMS
+from adabest.experiments.default_grids import TUNING_ROUNDS
+from adabest.experiments.report_page import write_report
+from adabest.experiments.space import read_space, write_space
+from adabest.experiments.steering_figure import illustrate
+from adabest.experiments.sweep import read_vary, write_vary
+from adabest.experiments.verify_call import verify
+from adabest.paper.reproduce import COSTS, reproduce
+from adabest.paper.reproduction import EXECUTION
+from adabest.paper.specification import specification_names
 from adabest.registry import Option, naming, options_of, split_specification
-from adabest.runs import MODELS
-from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, merge
+from adabest.runs.files.folder import MODELS
+from adabest.runs.settings.config import CONFIG_OPTIONS, Config, algorithm_options, merge
+from adabest.runs.settings.run_plan import check_algorithms
 
 _OUT = "Folder to write to. By default below runs/."
 _OVERWRITE = "Replace a run that lies there."
@@ -174,23 +174,23 @@ def _data_dir_field() -> list[Field]:
 
 def cost_fields() -> list[Field]:
     """What the costs of a round depend on, as Python takes it, but for objects."""
-    options = options_of(api.costs)
+    options = options_of(costs)
     options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
     options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
-    return parser.fields(options, parser.help_texts(api.costs), {})
+    return parser.fields(options, parser.help_texts(costs), {})
 
 
 def illustrate_fields() -> list[Field]:
     """What ``adabest.illustrate`` takes."""
-    options = options_of(api.illustrate)
+    options = options_of(illustrate)
     # What the command line has are names.
     options |= {name: Option(kind, options[name].default) for name, kind in _NAMES.items()}
-    return parser.fields(options, parser.help_texts(api.illustrate), {})
+    return parser.fields(options, parser.help_texts(illustrate), {})
 
 
 def reproduce_fields() -> list[Field]:
     """Which experiment, how much of it, and how it is executed."""
-    names = ", ".join([*specification_names(), api.COSTS])
+    names = ", ".join([*specification_names(), COSTS])
     hint = tyro.conf.arg(help=f"The experiment: {names}.", metavar="NAME")
     options = {
         "cells": Option(tuple[str, ...], ()),
@@ -204,7 +204,7 @@ def reproduce_fields() -> list[Field]:
     }
     # What the specification says counts, unless something else is asked for.
     execution = {name: Option(CONFIG_OPTIONS[name].type | None, None) for name in EXECUTION}
-    help_texts = parser.help_texts(Config) | parser.help_texts(api.reproduce)
+    help_texts = parser.help_texts(Config) | parser.help_texts(reproduce)
     return [
         ("name", Annotated[str, tyro.conf.Positional, hint], dataclasses.MISSING),
         *parser.fields({**options, **execution}, help_texts, {}),
@@ -236,16 +236,16 @@ def export_fields() -> list[Field]:
 
 def verify_fields() -> list[Field]:
     """What is looked at."""
-    hint = tyro.conf.arg(help=parser.help_texts(api.verify)["paths"], metavar="RUNS", help_behavior_hint="")
+    hint = tyro.conf.arg(help=parser.help_texts(verify)["paths"], metavar="RUNS", help_behavior_hint="")
     return [("paths", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)]
 
 
 def report_fields() -> list[Field]:
     """Which runs are shown, and where the page goes."""
-    options = options_of(api.write_report)
+    options = options_of(write_report)
     options["html"] = Option(str, options["html"].default)
     options["allow"] = _ALLOWED["allow"]
-    help_texts = parser.help_texts(api.write_report)
+    help_texts = parser.help_texts(write_report)
     del options["folders"]
     hint = tyro.conf.arg(help=help_texts["folders"], metavar="RUNS", help_behavior_hint="")
     runs = ("runs", Annotated[tuple[str, ...], tyro.conf.Positional, hint], dataclasses.MISSING)

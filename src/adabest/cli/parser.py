@@ -11,7 +11,7 @@ import tyro
 
 from adabest.errors import InputError
 from adabest.registry import Option, check_options
-from adabest.runs.config import read_toml, refuse_unknown
+from adabest.runs.settings.config import read_toml, refuse_unknown
 
 Field = tuple[str, Any, Any]
 

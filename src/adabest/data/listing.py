@@ -6,7 +6,7 @@ from pathlib import Path
 
 from adabest.data.catalog import OFFICIAL
 from adabest.data.digits import digits
-from adabest.data.download import fetch
+from adabest.data.download import fetch as download
 from adabest.data.loading import DATASETS
 from adabest.data.location import data_folder, find, incomplete
 from adabest.data.spec import Spec
@@ -42,23 +42,24 @@ class Listing:
     lacks: tuple[str, ...] = ()
 
 
-def list_datasets(data_dir: str | None = None, download: Sequence[str] = ()) -> list[Listing]:
-    """All data sets that have a name, whether they are there or not. Files are looked for, not into.
+def datasets(data_dir: str | None = None, *, fetch: Sequence[str] = ()) -> list[Listing]:
+    """All data sets that have a name: what they are, whether they are there, where, and how large.
+
+    Files are looked for, not into.
 
     Args:
-        data_dir: The folder of the official data files. By default the one that ``ADABEST_DATA`` names, or the
-            platform's cache folder.
-        download: The names of data sets that are downloaded first, if they aren't there. Else nothing is.
+        data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
+        fetch: Data sets that are downloaded first, if they aren't there. Else nothing is.
 
     Raises:
         InputError: If there is no such folder, or a data set can't be downloaded.
     """
     folder = data_folder(data_dir)
-    for name in download:
+    for name in fetch:
         if name not in OFFICIAL:
             raise InputError(f"there is no data set {name!r} to be downloaded; {nearest(name, OFFICIAL)}")
-    for name in download:
-        fetch(OFFICIAL[name], folder)
+    for name in fetch:
+        download(OFFICIAL[name], folder)
     listings = {"digits": _digits(), **{name: _official(spec, folder) for name, spec in OFFICIAL.items()}}
     return [*listings.values(), *(Listing(name) for name in DATASETS.names() if name not in listings)]
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.bench import Bench, Group, Precision, Trained, Unbatchable
-from adabest.engine.classification import ClassificationTask
-from adabest.engine.cpu.loop import Loop
-from adabest.engine.exchange import Answer, Exchange, Outcome, stacked_context, stacked_states
+from adabest.engine.cpu.trainer import Loop
+from adabest.engine.gpu.trainer import Bench, Group, Precision, Trained, Unbatchable
+from adabest.engine.interface import Answer, Exchange, Outcome, stacked_context, stacked_states
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.tables import Member
-from adabest.engine.task import Heartbeat, Task
+from adabest.engine.sample_table import Member
 from adabest.errors import Diverged, InputError
+from adabest.tasks.base import Heartbeat, Task
+from adabest.tasks.classification import ClassificationTask
 
 
 class BatchedEngine:

@@ -7,7 +7,7 @@ returns a result. It doesn't know whether others are advanced with it.
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from adabest.engine.exchange import Answer, Engine, Exchange, Outcome
+from adabest.engine.interface import Answer, Engine, Exchange, Outcome
 from adabest.errors import Diverged
 
 Result = TypeVar("Result")

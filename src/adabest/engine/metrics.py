@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.engine.exchange import Outcome
+from adabest.engine.interface import Outcome
 from adabest.engine.state import State
-from adabest.engine.task import Heartbeat, Task
 from adabest.errors import Diverged
+from adabest.tasks.base import Heartbeat, Task
 
 Metrics = dict[str, float | int | None]
 

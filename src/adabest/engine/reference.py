@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.exchange import Answer, Exchange, Outcome, client_context
-from adabest.engine.local import local_step
-from adabest.engine.task import Heartbeat
+from adabest.engine.interface import Answer, Exchange, Outcome, client_context
+from adabest.engine.local_step import local_step
 from adabest.errors import AdabestError, Diverged
+from adabest.tasks.base import Heartbeat
 
 
 class ReferenceEngine:

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
-from adabest.engine.clients import ClientStore, OneByOne, Pieces
-from adabest.engine.exchange import Engine, Exchange, Outcome, estimate_norms
+from adabest.engine.client_store import ClientStore, OneByOne, Pieces
+from adabest.engine.interface import Engine, Exchange, Outcome, estimate_norms
 from adabest.engine.lanes import advance
-from adabest.engine.local import LocalTraining
-from adabest.engine.memory import Memory
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.memory_tiers import Memory
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.scored import AveragedModel, ScoredModel
+from adabest.engine.scored_model import AveragedModel, ScoredModel
 from adabest.engine.state import Snapshot, State, View
-from adabest.engine.task import Heartbeat, Task, no_heartbeat
 from adabest.errors import Diverged, InputError
-from adabest.federation import Attendance, Roster
+from adabest.federation.roster import Attendance, Roster
+from adabest.tasks.base import Heartbeat, Task, no_heartbeat
 
 # The columns of the client store: the fields of the algorithm's own state, and the latest model.
 _STATE, _MODEL = "state.", "model"

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from adabest.engine.clients import ClientStore, Pieces
-from adabest.engine.memory import Memory
-from adabest.engine.scored import AveragedModel, ScoredModel
+from adabest.engine.client_store import ClientStore, Pieces
+from adabest.engine.memory_tiers import Memory
+from adabest.engine.scored_model import AveragedModel, ScoredModel
 
 _CLIENTS = "clients."
 

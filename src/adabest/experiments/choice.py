@@ -3,17 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import Any
 
-from adabest.runs import Run
-
-
-class PointRow(TypedDict):
-    """A point as it is kept in a file."""
-
-    point: dict[str, Any]
-    validation_accuracy: list[float | None]
-    status: list[str]
+from adabest.runs.results_file import PointRow
+from adabest.runs.stored_run import Run
 
 
 @dataclass(frozen=True)

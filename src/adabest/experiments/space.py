@@ -8,8 +8,8 @@ from typing import Any
 from adabest.errors import InputError
 from adabest.experiments.choice import Point
 from adabest.experiments.sweep import check_axes, read_texts, write_vary
-from adabest.runs.config import CONFIG_OPTIONS, algorithm_options, refuse_unknown
-from adabest.runs.extras import require
+from adabest.extras import require
+from adabest.runs.settings.config import CONFIG_OPTIONS, algorithm_options, refuse_unknown
 
 # Points to be tried together, list after list. What came of the points of a list is sent for the next one.
 Proposals = Generator[list[dict[str, Any]], list[Point], None]

@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from adabest.data import Dataset
+from adabest.data.dataset import Dataset
 from adabest.errors import InputError
-from adabest.experiments.compare import Plan, label_of, with_seeds
 from adabest.registry import check_options
-from adabest.runs.config import CONFIG_OPTIONS, Config, algorithm_options, is_plain, refuse_unknown
-from adabest.runs.demand import refuse_many_runs
+from adabest.runs.settings.config import CONFIG_OPTIONS, Config, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.run_plan import Plan, label_of, with_seeds
 
 _INSTEAD = {
     "seed": "pass `seeds`",

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from adabest.costs.cost_file import EXPERIMENT, MeasuredCosts
 from adabest.errors import InputError
-from adabest.experiments.compare import COMPARISON, recall, refuse_unproven
-from adabest.experiments.cost_file import EXPERIMENT, MeasuredCosts
-from adabest.experiments.results import Results, read_choices
-from adabest.experiments.sealed_file import read_sealed
-from adabest.runs import Finding, find_runs, verify_run
+from adabest.experiments.comparison import COMPARISON, recall, refuse_unproven
+from adabest.runs.files.sealed_file import read_sealed
+from adabest.runs.files.verification import Finding, verify_run
+from adabest.runs.results_file import Results, read_choices
+from adabest.runs.stored_run import find_runs
 
 
 def verify(paths: Iterable[Path]) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adabest.runs import Points
+from adabest.runs.files.metrics_file import Points
 
 
 class Measured(Protocol):

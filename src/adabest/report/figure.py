@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
-from adabest.federation import Partition
+from adabest.federation.partition import Partition
 from adabest.report.entries import Entries, Measured, as_lists, finals
 from adabest.report.lines import draw_runs, looks, tidy
-from adabest.runs.atomic_files import write_atomically
+from adabest.runs.files.atomic_files import write_atomically
 
 _BEST = 5  # of a sweep's entries have a line of their own
 

@@ -11,9 +11,9 @@ from statistics import fmean
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from adabest.data import Listing
+from adabest.data.listing import Listing
 from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, mean_and_spread
-from adabest.runs import Run
+from adabest.runs.stored_run import Run
 
 _BOLD = "**"
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")

@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from adabest.engine import Snapshot
+from adabest.engine.state import Snapshot
 from adabest.errors import InputError
-from adabest.runs import folder as files
-from adabest.runs.atomic_files import write_text
 from adabest.runs.build import Federation, environment, environment_changes, fingerprints
-from adabest.runs.checkpoint import checkpoints_of, load_checkpoint, save_checkpoint
-from adabest.runs.config import Config, to_toml
-from adabest.runs.folder import RunFolder
-from adabest.runs.manifest import FORMAT, FORMAT_KEY, Ledger, Manifest, Prefix, read_proven, sha256
+from adabest.runs.files import folder as files
+from adabest.runs.files.atomic_files import write_text
+from adabest.runs.files.checkpoint import checkpoints_of, load_checkpoint, save_checkpoint
+from adabest.runs.files.folder import RunFolder
+from adabest.runs.files.manifest import FORMAT, FORMAT_KEY, Ledger, Manifest, Prefix, read_proven, sha256
+from adabest.runs.settings.config import Config, to_toml
 
 
 def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:

@@ -20,27 +20,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from adabest.data import AUGMENTATIONS
-from adabest.engine import (
-    BatchedEngine,
-    ClassificationTask,
-    Engine,
-    LocalTraining,
-    Memory,
-    Precision,
-    ReferenceEngine,
-    Rules,
-    Simulation,
-    parse_size,
-)
-from adabest.engine.cpu.loop import clients_at_once
-from adabest.engine.task import Heartbeat, no_heartbeat
+from adabest.data.augmentation import AUGMENTATIONS
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.cpu.trainer import clients_at_once
+from adabest.engine.gpu.trainer import Precision
+from adabest.engine.interface import Engine
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.memory_tiers import Memory, parse_size
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
-from adabest.federation import Attendance, Partition, Scheme, check_scheme, cut
-from adabest.models import build_model
-from adabest.runs.config import Components, Config
-from adabest.runs.demand import Demand
+from adabest.federation.partition import Partition, Scheme, check_scheme, cut
+from adabest.federation.roster import Attendance
+from adabest.models.factory import build_model
 from adabest.runs.provenance import commit
+from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.demand import Demand
+from adabest.tasks.base import Heartbeat, no_heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 # Windows has no such module.
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None

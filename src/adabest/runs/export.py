@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adabest.engine import Pieces
+from adabest.engine.client_store import Pieces
 from adabest.errors import InputError
-from adabest.runs.atomic_files import write_bytes
-from adabest.runs.extras import require
-from adabest.runs.folder import is_ours
-from adabest.runs.tensors import write_tensors
+from adabest.extras import require
+from adabest.runs.files.atomic_files import write_bytes
+from adabest.runs.files.folder import is_ours
+from adabest.runs.files.tensor_file import write_tensors
 
 FORMATS = ("safetensors", "onnx")
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from adabest import random
 from adabest.data.augmentation import flip_crop, none
-from adabest.engine.classification import ClassificationTask
 from adabest.errors import AdabestError
 from adabest.random import Purpose
+from adabest.tasks.classification import ClassificationTask
 
 
 class Job(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from adabest.engine.task import Heartbeat
+from adabest.tasks.base import Heartbeat
 
 Result = TypeVar("Result")
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adabest.report.entries import Curve, mean_curve
-from adabest.report.page.shown import Shown
+from adabest.report.page.run_facts import Shown
 
 _MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
 _FEWEST_POINTS = 40

@@ -12,8 +12,8 @@ from string import Template
 from typing import Any
 
 from adabest.report.page.curves import curves
-from adabest.report.page.heat import HeatMap, heat_maps
-from adabest.report.page.shown import SEEDS, Ending, Shown, as_text, common_and_other
+from adabest.report.page.heat_maps import HeatMap, heat_maps
+from adabest.report.page.run_facts import SEEDS, Ending, Shown, as_text, common_and_other
 from adabest.report.table import Table, common_target, comparison_table, sweep_table
 
 # What figures have (Okabe and Ito), and what is as far from a dark ground as those are from white.

@@ -1,0 +1,27 @@
+"""The names of the algorithms.
+
+A new one is a file here and a line below; one of your own needs neither (``module:Class``, or an entry point in the
+group ``adabest.algorithms``).
+"""
+
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_m import ScaffoldM
+from adabest.registry import Registry
+
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    kind="algorithm",
+    group="adabest.algorithms",
+    builtin={
+        "fedavg": FedAvg,
+        "fedprox": FedProx,
+        "scaffold": Scaffold,
+        "scaffold-m": ScaffoldM,
+        "feddyn": FedDyn,
+        "adabest": AdaBest,
+    },
+)

@@ -1,0 +1,144 @@
+"""Any model, by autograd, one client after another, in the way that convolutions are fastest on a CPU."""
+
+import collections
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
+from adabest.models.keyed import set_dropout_key
+from adabest.models.vector import VectorModel
+from adabest.tasks.base import Heartbeat
+
+
+class Replicas:
+    """Trains clients with copies of a model: as many as there are threads that train at the same time.
+
+    Attributes:
+        at_a_time: How many clients are best stacked: a step of one keeps a core busy.
+    """
+
+    def __init__(self, model: VectorModel, sample: tuple[int, ...]) -> None:
+        self.at_a_time = 1
+        self._model = model
+        self._layout = _layout(model, sample)
+        self._idle: collections.deque[_Replica] = collections.deque()
+
+    def train(self, jobs: Sequence[Job], heartbeat: Heartbeat) -> list[Done]:
+        """The local training of a few clients, one after another."""
+        try:
+            replica = self._idle.pop()
+        except IndexError:
+            replica = _Replica(self._model, self._layout)
+        try:
+            return [replica.train(job, heartbeat) for job in jobs]
+        finally:
+            self._idle.append(replica)
+
+
+class _Replica:
+    """A copy of a model for one client at a time.
+
+    The channels of images, and of the weights that meet them, lie side by side in memory ("channels last") if the model
+    can do with that, and max-pooling comes before the relu that it followed: the same numbers from a quarter of the
+    work.
+    """
+
+    def __init__(self, model: VectorModel, layout: torch.memory_format) -> None:
+        self._layout = layout
+        self._module = _pool_first(copy.deepcopy(model.module).train())
+        self._parameters = [p for p in self._module.parameters() if p.requires_grad]
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def train(self, job: Job, heartbeat: Heartbeat) -> Done:
+        """The local training of one client."""
+        w = self._laid_out(job.start)
+        offset = None if job.offset is None else self._laid_out(job.offset)
+        for parameter, value in zip(self._parameters, w, strict=True):
+            parameter.data = value
+        losses, accuracies = [], []
+        with told_where([job]) as at:
+            for at.step in range(len(job.chosen)):
+                heartbeat()
+                loss, accuracy = self._pass(job, at.step)
+                losses.append(loss)
+                accuracies.append(accuracy)
+                self._descend(job, w, offset)
+        model = torch.cat([value.reshape(-1) for value in w])
+        return Done(model, torch.stack(losses).to(torch.float64), torch.stack(accuracies))
+
+    def _pass(self, job: Job, step: int) -> tuple[Tensor, Tensor]:
+        """Forward and backward: the loss and the accuracy."""
+        x, y = batch([job], step)
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=self._layout)
+        set_dropout_key(self._module, job.task.seed, job.round, job.client, step)
+        scores = self._module(x)
+        loss = job.task.loss(scores, y)
+        torch.autograd.backward(loss)
+        return loss.detach(), (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
+
+    @torch.no_grad()
+    def _descend(self, job: Job, w: list[Tensor], offset: list[Tensor] | None) -> None:
+        """A local step (see ``engine.local``) in place."""
+        # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
+        g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        if job.scale != 1:
+            torch._foreach_mul_(g, job.scale)
+        if offset is not None:
+            torch._foreach_add_(g, offset)
+        if job.rho != 0:
+            torch._foreach_add_(g, w, alpha=job.rho)
+        factor = 1.0
+        if job.clip > 0:
+            norms = torch.stack(torch._foreach_norm(g))
+            factor = clip_factor(float(torch.linalg.vector_norm(norms)), job.clip)
+        if job.decay != 0:
+            torch._foreach_mul_(w, 1 - job.eta * job.decay)
+        torch._foreach_add_(w, g, alpha=-job.eta * factor)
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _laid_out(self, vector: Tensor) -> list[Tensor]:
+        """A copy of a vector in the parameters' shapes."""
+        pieces = torch.split(vector, [parameter.numel() for parameter in self._parameters])
+        return [
+            piece.view(parameter.shape).clone(
+                memory_format=self._layout if parameter.ndim == 4 else torch.contiguous_format
+            )
+            for piece, parameter in zip(pieces, self._parameters, strict=True)
+        ]
+
+
+def _layout(model: VectorModel, sample: tuple[int, ...]) -> torch.memory_format:
+    """Channels last, unless a model views its images in a way that their memory then doesn't allow."""
+    images = model.vector.new_zeros(2, *sample)
+    if images.ndim != 4:
+        return torch.contiguous_format
+    module = copy.deepcopy(model.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        module(images.contiguous(memory_format=torch.channels_last)).sum().backward()
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
+
+
+def _pool_first(module: nn.Module) -> nn.Module:
+    """Swaps every relu with the max-pooling right after it: the larger of two numbers stays the larger.
+
+    Only in a model that is one plain row of layers: elsewhere something may look at what lies between them.
+    """
+    if type(module) is not nn.Sequential or any(_is_watched(part) for part in module.modules()):
+        return module
+    for place in range(len(module) - 1):
+        first, second = module[place], module[place + 1]
+        if type(first) is nn.ReLU and type(second) is nn.MaxPool2d and not second.return_indices:
+            module[place], module[place + 1] = second, first
+    return module
+
+
+def _is_watched(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)

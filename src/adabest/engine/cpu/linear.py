@@ -1,0 +1,195 @@
+"""Linear layers in a row, with a backward pass of their own: autograd would take as long as the arithmetic.
+
+A client's parameters, their gradient and the offset should fit the cache of a core, so only as many clients are stacked
+as do: one with the paper's MLP, dozens with a tiny one.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adabest.data.augmentation import none
+from adabest.engine.cpu.aligned import aligned
+from adabest.engine.cpu.job import Done, Job, batch, told_where
+from adabest.engine.cpu.steps import without_python
+from adabest.engine.layer_plan import LinearLayer
+from adabest.models.vector import VectorModel
+from adabest.tasks.base import Heartbeat
+
+_CACHE = 2**20  # bytes that a core has at hand, about
+_VECTORS = 3  # parameters, gradient, offset
+_SPAN = 10  # steps between heartbeats
+
+
+class Chain:
+    """Trains clients whose model is a chain of linear layers, with cross-entropy.
+
+    The weights of a layer lie as ``[inputs + 1, outputs]``, the bias being the last row, and its inputs have a last
+    column of ones: one product gives the outputs, another the gradients of weights and bias. (Torch's own order,
+    ``[outputs, inputs]``, takes twice as long in the forward pass.)
+
+    Attributes:
+        at_a_time: How many clients are best stacked.
+        sides: Rows and columns of each layer's weights and bias.
+        relus: Whether a relu follows each layer.
+        biases: Whether each layer has a bias.
+    """
+
+    def __init__(self, layers: Sequence[LinearLayer], model: VectorModel) -> None:
+        shapes = model.shapes
+        self._layers, self._model = layers, model
+        self.sides = [(shapes[layer.weight][1] + (layer.bias is not None), shapes[layer.weight][0]) for layer in layers]
+        self.relus = [layer.shape.relu for layer in layers]
+        self.biases = [layer.bias is not None for layer in layers]
+        self._sizes = [rows * columns for rows, columns in self.sides]
+        without_python()  # is made before there are threads
+        self.at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
+
+    @torch.no_grad()
+    def train(self, jobs: Sequence[Job], heartbeat: Heartbeat) -> list[Done]:
+        """The local training of a few clients."""
+        # Those with the most steps first: who still trains is always at the beginning.
+        order = sorted(range(len(jobs)), key=lambda place: len(jobs[place].chosen), reverse=True)
+        ordered = [jobs[place] for place in order]
+        w = self._packed([job.start for job in ordered])
+        stack = _Stack(self, ordered, w, self._offsets(ordered, w))
+        counts, scores, done = [len(job.chosen) for job in ordered], list[Tensor](), 0
+        with told_where(ordered) as at:
+            while done < counts[0]:
+                active = sum(count > done for count in counts)
+                for at.step, until in stack.spans(done, counts[active - 1]):
+                    heartbeat()
+                    scores.append(stack.advance(active, at.step, until))
+                done = counts[active - 1]
+        models = self._unpacked(w)
+        trained = [
+            Done(model, *_judged(place, job, scores))
+            for place, (job, model) in enumerate(zip(ordered, models, strict=True))
+        ]
+        return [trained[order.index(place)] for place in range(len(jobs))]
+
+    def matrices(self, packed: Tensor) -> list[Tensor]:
+        """Views ``[clients, inputs + 1, outputs]`` of packed vectors."""
+        pieces = torch.split(packed, self._sizes, dim=1)
+        return [piece.view(len(packed), *sides) for piece, sides in zip(pieces, self.sides, strict=True)]
+
+    def _packed(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Vectors in the order of the model's parameters, stacked and packed."""
+        stacked = torch.stack(list(vectors)) if len(vectors) > 1 else vectors[0][None]
+        packed = aligned(stacked, *stacked.shape)
+        for part, own in zip(self._parts(packed), self._plain(stacked), strict=True):
+            part.copy_(own)
+        return packed
+
+    def _unpacked(self, packed: Tensor) -> Tensor:
+        """The same back again."""
+        vectors = packed.new_empty(packed.shape)
+        for own, part in zip(self._plain(vectors), self._parts(packed), strict=True):
+            own.copy_(part)
+        return vectors
+
+    def _offsets(self, jobs: Sequence[Job], w: Tensor) -> Tensor:
+        """The offsets of all clients, packed; empty if nobody has one."""
+        if all(job.offset is None for job in jobs):
+            return w[:, :0]
+        nothing = torch.full_like(jobs[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
+        return self._packed([nothing if job.offset is None else job.offset for job in jobs])
+
+    def _parts(self, packed: Tensor) -> list[Tensor]:
+        """Weights and biases of all clients in torch's shapes, layer by layer, as views of packed vectors."""
+        parts = []
+        for layer, matrix in zip(self._layers, self.matrices(packed), strict=True):
+            inputs = self._model.shapes[layer.weight][1]
+            parts += [matrix[:, :inputs].transpose(1, 2), *([] if layer.bias is None else [matrix[:, inputs]])]
+        return parts
+
+    def _plain(self, vectors: Tensor) -> list[Tensor]:
+        """The same as views of vectors in the order of the model's parameters."""
+        shapes = self._model.shapes
+        pieces = torch.split(vectors, [math.prod(shape) for shape in shapes.values()], dim=1)
+        named = dict(zip(shapes, pieces, strict=True))
+        names = [name for layer in self._layers for name in (layer.weight, layer.bias) if name is not None]
+        return [named[name].view(-1, *shapes[name]) for name in names]
+
+
+def _judged(place: int, job: Job, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The loss and the accuracy of each step of a client, which is at this place in the class scores."""
+    own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
+    losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
+    accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
+    return losses.to(torch.float64), accuracies
+
+
+class _Stack:
+    """A few clients, and room for what their steps compute on the way."""
+
+    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, offsets: Tensor) -> None:
+        self._jobs, task = jobs, jobs[0].task
+        clients, size, g = len(jobs), jobs[0].chosen.shape[1], aligned(w, *w.shape)
+        inputs = [aligned(w, clients, size, rows).fill_(1.0) for rows, _ in chain.sides]
+        written = [x[..., : x.shape[2] - biased] for x, biased in zip(inputs, chain.biases, strict=True)]
+        weights, gradients = chain.matrices(w), chain.matrices(g)
+        unbiased = [m[:, : m.shape[1] - biased] for m, biased in zip(weights, chain.biases, strict=True)]
+        self._samples = written[0]
+        self._outputs = [*written[1:], aligned(w, clients, size, chain.sides[-1][1])]
+        self._of_outputs = [aligned(w, *y.shape) for y in self._outputs]
+        self._forward = _products(inputs, weights, self._outputs)
+        self._backward = _products([x.transpose(1, 2) for x in inputs], self._of_outputs, gradients)
+        transposed = [m.transpose(1, 2) for m in unbiased[1:]]
+        self._through = [[], *_products(self._of_outputs[1:], transposed, self._of_outputs[:-1])]
+        self._relus = chain.relus
+        self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
+        self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
+        self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
+        kept = w.new_tensor([[1.0 - job.eta * job.decay] for job in jobs])
+        self._vectors: list[Any] = [
+            w,
+            g,
+            offsets,
+            kept[:, : any(job.decay != 0 for job in jobs)],
+            w.unbind(),
+            g.unbind(),
+        ]
+        self._numbers = [[job.scale, job.rho, job.eta, job.clip] for job in jobs]
+
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Steps that are made in one go, from one to before another."""
+        length = _SPAN if self._whole else 1
+        return ((start, min(start + length, last)) for start in range(first, last, length))
+
+    def advance(self, active: int, first: int, last: int) -> Tensor:
+        """Makes steps of the first few clients; returns the class scores, ``[steps, clients, batch, classes]``."""
+        jobs, data = self._jobs[:active], self._jobs[0].task.data
+        chosen = torch.cat([job.chosen[first:last] for job in jobs], dim=1)
+        labels = torch.stack([job.labels[first:last] for job in jobs], dim=1)[..., None]
+        room = self._samples[:active].view(-1, *data.x_train.shape[1:])
+        if not self._whole:
+            batch(jobs, first, room)
+        outputs = [y[:active] for y in self._outputs]
+        scores = room.new_empty(last - first, *outputs[-1].shape)
+        without_python()(
+            last - first,
+            data.x_train if self._whole else chosen[:0],
+            chosen,
+            labels,
+            *self._normal,
+            room,
+            outputs,
+            [dy[:active] for dy in self._of_outputs],
+            self._relus,
+            self._minus_one[:active],
+            self._size,
+            scores,
+            *([layer[:active] for layer in way] for way in (self._forward, self._backward, self._through)),
+            *(vectors[:active] for vectors in self._vectors),
+            self._numbers[:active],
+        )
+        return scores
+
+
+def _products(*operands: Sequence[Tensor]) -> list[list[tuple[Tensor, ...]]]:
+    """The matrices of each layer's products, client by client, from stacks of each layer's."""
+    return [list(zip(*(stack.unbind() for stack in layer), strict=True)) for layer in zip(*operands, strict=True)]

@@ -1,0 +1,1 @@
+"""The operators of a batched program as Triton kernels, and their twins in plain torch; ``choice`` picks."""

@@ -1,0 +1,114 @@
+"""Batches and losses as Triton kernels; see the twins for what they compute."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from adabest.engine.gpu.kernels.buffers import Pace, Source
+from adabest.engine.shapes import InputShape
+
+_BLOCK = 2048
+
+
+@triton.jit
+def _gather(
+    inputs, mean, deviation, chosen, moves, out, step, steps,
+    BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    RUN: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
+    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, MOVED: tl.constexpr,
+    RUN_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    now = tl.load(step)
+    if now >= tl.load(steps + client):
+        return
+    clients = tl.num_programs(1).to(tl.int64)
+    sample = client * BATCH + tl.program_id(0)
+    entry = now.to(tl.int64) * clients * BATCH + sample
+    image = inputs + tl.load(chosen + entry).to(tl.int64) * (CHANNELS * HEIGHT * WIDTH)
+    if MOVED:
+        move = tl.load(moves + entry)
+        mirrored = move // 128
+        rows_down, columns_right = (move % 128) // 9 - 4, (move % 128) % 9 - 4
+    # What depends on the pixel and what depends on the place in its run are worked out once each, not for every pair.
+    within = tl.arange(0, RUN_BLOCK)
+    of_run = tl.where(within < RUN * CHANNELS, within // CHANNELS, 0)
+    for begin in range(0, PIXELS, BLOCK):
+        pixel = begin + tl.arange(0, BLOCK)
+        if RUN == 0:
+            channel = (pixel // (HEIGHT * WIDTH))[:, None]
+            row, column = ((pixel // WIDTH) % HEIGHT)[:, None], (pixel % WIDTH)[:, None]
+            known = channel < CHANNELS
+        else:
+            channel = (within % CHANNELS)[None, :]
+            row = (pixel // COLUMNS - DOWN)[:, None]
+            column = (pixel % COLUMNS - RIGHT)[:, None] + of_run[None, :]
+            known = (within < RUN * CHANNELS)[None, :] & (pixel < PIXELS)[:, None]
+        # What lies outside the image is a convolution's padding.
+        known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
+        if MOVED:
+            row += rows_down
+            column += columns_right
+            known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
+            column = tl.where(mirrored == 1, WIDTH - 1 - column, column)
+        value = tl.load(image + ((channel * HEIGHT + row) * WIDTH + column), mask=known, other=0).to(tl.float32)
+        value = value - tl.load(mean + channel, mask=channel < CHANNELS, other=0.0)
+        value = value * (1.0 / tl.load(deviation + channel, mask=channel < CHANNELS, other=1.0))
+        place = pixel[:, None] * STORED_RUN + within[None, :]
+        into = out + sample * (PIXELS * STORED_RUN) + place
+        room = (pixel < PIXELS)[:, None] & (within < STORED_RUN)[None, :]
+        tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=room)
+
+
+@triton.jit
+def _cross_entropy(
+    scores, labels, chosen, dy, losses, right, step, steps,
+    BATCH: tl.constexpr, CLASSES: tl.constexpr, STORED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1).to(tl.int64)
+    now = tl.load(step)
+    if now >= tl.load(steps + client):
+        return
+    clients = tl.num_programs(1).to(tl.int64)
+    sample = client * BATCH + tl.program_id(0)
+    entry = now.to(tl.int64) * clients * BATCH + sample
+    label = tl.load(labels + tl.load(chosen + entry)).to(tl.int32)
+    which = tl.arange(0, BLOCK)
+    known = which < CLASSES
+    score = tl.load(scores + sample * STORED + which, mask=known, other=-float("inf")).to(tl.float32)
+    highest = tl.max(score, 0)
+    weight = tl.exp(score - highest)
+    total = tl.sum(weight, 0)
+    true = tl.sum(tl.where(which == label, score, 0.0), 0)
+    tl.store(losses + entry, tl.log(total) + highest - true)
+    guess = tl.min(tl.where(score == highest, which, BLOCK), 0)
+    tl.store(right + entry, (guess == label).to(right.dtype.element_ty))
+    gradient = (weight / total - tl.where(which == label, 1.0, 0.0)) / BATCH
+    into = dy + sample * STORED + which
+    tl.store(into, tl.where(known, gradient, 0.0).to(dy.dtype.element_ty), mask=which < STORED)
+
+
+def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
+    """See ``twins.gather``."""
+    clients, batch = out.shape[:2]
+    columns, stored_run = (1, 1) if shape.run == 0 else shape.stored[1:]
+    pixels, run_block = out[0, 0].numel() // stored_run, triton.next_power_of_2(stored_run)
+    _gather[(batch, clients)](
+        source.inputs, source.mean, source.deviation, source.chosen,
+        source.chosen if source.moves is None else source.moves, out, pace.step, pace.steps,
+        batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
+        columns, stored_run, pixels, source.moves is not None, run_block, max(16, _BLOCK // run_block),
+        num_warps=4,
+    )  # fmt: skip
+
+
+def cross_entropy(
+    source: Source, pace: Pace, scores: Tensor, classes: int, dy: Tensor, losses: Tensor, right: Tensor
+) -> None:
+    """See ``twins.cross_entropy``."""
+    clients, batch, stored = scores.shape
+    _cross_entropy[(batch, clients)](
+        scores, source.labels, source.chosen, dy, losses, right, pace.step, pace.steps,
+        batch, classes, stored, triton.next_power_of_2(stored),
+        num_warps=1,
+    )  # fmt: skip

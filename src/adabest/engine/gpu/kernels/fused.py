@@ -1,0 +1,29 @@
+"""The fused operators as Triton kernels, with the names and arguments of the twins."""
+
+import functools
+
+from adabest.engine.gpu.kernels import batch, convolution, linear, updates
+
+
+class Fused:
+    """The kernels, with float32 products made in full (``ieee``) or by the matrix units (``tf32``)."""
+
+    gather = staticmethod(batch.gather)
+    cross_entropy = staticmethod(batch.cross_entropy)
+    spread = staticmethod(convolution.spread)
+    parts = staticmethod(convolution.parts)
+    fold = staticmethod(updates.fold)
+    correct = staticmethod(updates.correct)
+    update = staticmethod(updates.update)
+    slots = staticmethod(updates.slots)
+    linear_slots = staticmethod(linear.linear_slots)
+
+    def __init__(self, precision: str) -> None:
+        bound = functools.partial
+        self.convolve = bound(convolution.convolve, precision=precision)
+        self.input_gradient = bound(convolution.input_gradient, precision=precision)
+        self.weight_gradient = bound(convolution.weight_gradient, precision=precision)
+        self.weight_gradient_of_pools = bound(convolution.weight_gradient_of_pools, precision=precision)
+        self.linear = bound(linear.linear, precision=precision)
+        self.linear_input_gradient = bound(linear.linear_input_gradient, precision=precision)
+        self.linear_weight_gradient = bound(linear.linear_weight_gradient, precision=precision)

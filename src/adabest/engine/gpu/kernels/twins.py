@@ -1,0 +1,289 @@
+"""The fused operators in plain torch: what the Triton kernels must equal, and what runs where there is no Triton.
+
+They have the names and arguments of the kernels, work in any precision and on any device, and write into the same
+buffers. Clients that have made all their steps are computed along and left alone by ``update``.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
+from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
+
+_SHIFT = 4
+_SPAN = 2 * _SHIFT + 1
+_MIRRORED = 128
+_DEAD = 4  # the position in a pool of an output that relu has cut off
+
+
+def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
+    """The batch of every client, normalised, moved, and laid out as the first layer wants it.
+
+    Args:
+        shape: How.
+        source: What.
+        pace: When.
+        out: ``[clients, batch, *shape.stored]``.
+    """
+    step = pace.step.to(torch.int64)
+    chosen = source.chosen.index_select(0, step).flatten()
+    images = source.inputs[chosen.to(torch.int64)].reshape(-1, shape.channels, shape.height, shape.width)
+    values = (images.to(out.dtype) - source.mean.view(-1, 1, 1)) / source.deviation.view(-1, 1, 1)
+    if source.moves is not None:
+        values = _moved(values, source.moves.index_select(0, step).flatten())
+    place(shape, values, out)
+
+
+def place(shape: InputShape, images: Tensor, out: Tensor) -> None:
+    """Lays ready-made inputs ``[inputs, channels, height, width]`` out as the first layer wants them."""
+    if shape.run == 0:
+        out.flatten(0, 1)[:, : images[0].numel()] = images.flatten(1)
+        return
+    down, right = shape.padding
+    bordered = functional.pad(images, (right, right, down, down)).permute(0, 2, 3, 1)
+    runs = bordered.unfold(2, shape.run, 1).transpose(3, 4).flatten(3)
+    out.flatten(0, 1)[..., : runs.shape[-1]] = runs
+
+
+def _moved(images: Tensor, moves: Tensor) -> Tensor:
+    height, width = images.shape[-2:]
+    within = moves % _MIRRORED
+    rows = torch.arange(height, device=images.device) + (within // _SPAN - _SHIFT)[:, None]
+    columns = torch.arange(width, device=images.device) + (within % _SPAN - _SHIFT)[:, None]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    columns = torch.where(moves[:, None] >= _MIRRORED, width - 1 - columns, columns)
+    pixels = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
+    flat = images.flatten(2)
+    moved = flat.gather(2, pixels.flatten(1)[:, None, :].expand(flat.shape).to(torch.int64)).view(images.shape)
+    return torch.where(inside[:, None], moved, torch.zeros((), dtype=images.dtype, device=images.device))
+
+
+def convolve(
+    shape: ConvolutionShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, kind: Tensor
+) -> None:
+    """Convolution, bias, relu and pooling.
+
+    Args:
+        shape: The convolution.
+        pace: Unused here.
+        x: ``[clients, images, *shape.stored_input]``.
+        w: ``[clients, shape.depth · outputs]``.
+        bias: ``[clients, outputs]``.
+        y: The output, ``[clients, images, rows, columns, outputs]``; its border, if it is larger than
+            ``shape.pooled``, is left as it is.
+        kind: For each output which input of its pool it is, 4 where relu has cut it off.
+    """
+    clients, images = x.shape[:2]
+    scores = torch.bmm(_patches(shape, x), w.view(clients, shape.depth, -1))
+    if bias is not None:
+        scores = scores + bias[:, None, :]
+    scores = scores.view(clients, images, *shape.dense, -1)
+    (rows, columns), pool = shape.pooled, shape.pool
+    pools = scores[:, :, : rows * pool, : columns * pool].unflatten(2, (rows, pool)).unflatten(4, (columns, pool))
+    best, where = pools.permute(0, 1, 2, 4, 6, 3, 5).flatten(5).max(dim=-1)
+    if shape.relu:
+        where = where.masked_fill(~(best > 0), _DEAD)
+        best = best.clamp(min=0)
+    interior(y, shape.pooled).copy_(best)
+    kind.copy_(where)
+
+
+def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense: Tensor, bias: Tensor) -> None:
+    """The gradient before pooling and relu, out of the one after, and its sums for the bias.
+
+    Args:
+        shape: The convolution.
+        pace: Unused here.
+        dy: ``[clients, images, *shape.pooled, outputs]``.
+        kind: What ``convolve`` wrote.
+        dense: The result, ``[clients, images, *shape.dense, outputs]``.
+        bias: Partial sums over images, ``[clients, parts, outputs]``.
+    """
+    rows, columns = shape.pooled
+    for position in range(shape.pool**2):
+        down, right = divmod(position, shape.pool)
+        into = dense[:, :, down : rows * shape.pool : shape.pool, right : columns * shape.pool : shape.pool]
+        into.copy_(torch.where(kind == position, dy, torch.zeros((), dtype=dy.dtype, device=dy.device)))
+    bias.zero_()
+    bias[:, 0] = dense.to(bias.dtype).sum(dim=(1, 2, 3))
+
+
+def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor) -> None:
+    """The gradient with respect to a convolution's input.
+
+    Args:
+        shape: The convolution.
+        pace: Unused here.
+        dense: What ``spread`` wrote.
+        w: ``[clients, shape.depth · outputs]``.
+        dx: The result, without border, ``[clients, images, height, width, channels]``.
+    """
+    clients, images = dense.shape[:2]
+    kernel = w.view(clients, shape.depth, -1)
+    patches = torch.bmm(dense.flatten(1, 3), kernel.transpose(1, 2))
+    patches = patches.view(clients, images, *shape.dense, *shape.kernel, -1)
+    bordered = patches.new_zeros((clients, images, *shape.stored_input))
+    rows, columns = shape.dense
+    for row in range(shape.kernel[0]):
+        for column in range(shape.kernel[1]):
+            bordered[:, :, row : row + rows, column : column + columns] += patches[..., row, column, :]
+    dx.copy_(interior(bordered, (shape.height, shape.width)))
+
+
+def weight_gradient(shape: ConvolutionShape, pace: Pace, x: Tensor, dense: Tensor, partial: Tensor) -> None:
+    """The gradient with respect to a kernel, as partial sums over images.
+
+    Args:
+        shape: The convolution.
+        pace: Unused here.
+        x: Its input.
+        dense: What ``spread`` wrote.
+        partial: The result, ``[clients, parts, shape.depth · outputs]``.
+    """
+    partial.zero_()
+    gradient = torch.bmm(_patches(shape, x).transpose(1, 2), dense.flatten(1, 3))
+    partial[:, 0] = gradient.flatten(1)
+
+
+def weight_gradient_of_pools(
+    shape: ConvolutionShape, pace: Pace, x: Tensor, dy: Tensor, kind: Tensor, partial: Tensor, bias: Tensor
+) -> None:
+    """``spread`` and ``weight_gradient`` at once, for a convolution whose input needs no gradient."""
+    dense = dy.new_zeros((*dy.shape[:2], *shape.dense, dy.shape[-1]))
+    spread(shape, pace, dy, kind, dense, bias)
+    weight_gradient(shape, pace, x, dense, partial)
+
+
+def fold(
+    direction: Direction, pace: Pace, weight: Region, partial: Tensor, bias: Region | None, bias_partial: Tensor
+) -> None:
+    """Sums the partial gradients of a layer's weight and bias, and corrects them."""
+    correct(direction, pace, weight, partial.sum(dim=1))
+    if bias is not None:
+        correct(direction, pace, bias, bias_partial.sum(dim=1))
+
+
+def correct(direction: Direction, pace: Pace, region: Region, gradient: Tensor) -> None:
+    """Puts a gradient ``[clients, size]`` into the direction, corrected."""
+    corrected = direction.scale[:, None] * gradient.to(direction.d.dtype)
+    if direction.offset is not None:
+        corrected = corrected + region.of(direction.offset)
+    region.of(direction.d).copy_(corrected + direction.rho[:, None] * region.of(direction.w))
+
+
+def linear(shape: LinearShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor) -> None:
+    """A linear layer and relu.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        x: ``[clients, batch, inputs]``.
+        w: ``[clients, outputs · inputs]``.
+        bias: ``[clients, outputs]`` or more.
+        y: The output, ``[clients, batch, padded outputs]``.
+    """
+    scores = torch.bmm(x, w.view(len(w), shape.outputs, shape.inputs).transpose(1, 2))
+    if bias is not None:
+        scores = scores + bias[:, None, : shape.outputs]
+    y[..., : shape.outputs] = scores.relu() if shape.relu else scores
+
+
+def linear_input_gradient(shape: LinearShape, pace: Pace, dy: Tensor, w: Tensor, x: Tensor | None, dx: Tensor) -> None:
+    """The gradient with respect to a linear layer's input.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        dy: ``[clients, batch, padded outputs]``.
+        w: As for ``linear``.
+        x: The layer's input, if that is the output of a relu, through which the gradient then goes as well.
+        dx: The result, ``[clients, batch, inputs]``.
+    """
+    gradient = torch.bmm(dy[..., : shape.outputs], w.view(len(w), shape.outputs, shape.inputs))
+    dx.copy_(gradient if x is None else gradient.masked_fill(~(x > 0), 0.0))
+
+
+def linear_weight_gradient(
+    shape: LinearShape, pace: Pace, x: Tensor, dy: Tensor, direction: Direction, weight: Region, bias: Region | None
+) -> None:
+    """The corrected gradients with respect to a linear layer's weight and bias."""
+    own = dy[..., : shape.outputs]
+    correct(direction, pace, weight, torch.bmm(own.transpose(1, 2), x).flatten(1))
+    if bias is not None:
+        gradient = own.to(direction.d.dtype).sum(dim=1)
+        correct(direction, pace, bias, functional.pad(gradient, (0, bias.size - shape.outputs)))
+
+
+def cross_entropy(
+    source: Source, pace: Pace, scores: Tensor, classes: int, dy: Tensor, losses: Tensor, right: Tensor
+) -> None:
+    """The loss of every sample, whether it is classified rightly, and the gradient of the batch's mean.
+
+    Args:
+        source: Where the labels are.
+        pace: Which step.
+        scores: ``[clients, batch, padded classes]``.
+        classes: How many there are.
+        dy: The gradient, of the same shape; zero in the padding.
+        losses: ``[steps, clients, batch]``, of which the current step is written.
+        right: Likewise.
+    """
+    step = pace.step.to(torch.int64)
+    labels = source.labels[source.chosen.index_select(0, step)[0].to(torch.int64)]
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    logarithms = functional.log_softmax(scores[..., :classes].to(precise), dim=-1)
+    true = functional.one_hot(labels, classes)
+    losses.index_copy_(0, step, -logarithms.gather(-1, labels[..., None])[None, ..., 0].to(losses.dtype))
+    right.index_copy_(0, step, (scores[..., :classes].argmax(dim=-1) == labels)[None].to(right.dtype))
+    dy[..., :classes] = (logarithms.exp() - true) / scores.shape[1]
+
+
+def update(direction: Direction, pace: Pace, rates: Rates, half: Tensor) -> None:
+    """One step, w ← w − η (clip(d) + (λ + ρ′) w), for clients that are still training.
+
+    Args:
+        direction: d and w.
+        pace: Who is still training.
+        rates: η, the clip and the decay.
+        half: A copy of the parameters in the precision of the operands; w itself where that is the same.
+    """
+    d, w = direction.d, direction.w
+    norm = torch.linalg.vector_norm(d, dim=1)
+    # A norm too large for a number must end the run, not shrink the step to nothing.
+    factor = torch.where(torch.isinf(norm), torch.nan, (rates.clip / norm).clamp(max=1.0))
+    factor = torch.where(torch.isinf(rates.clip), 1.0, factor)
+    moved = w - rates.eta[:, None] * (factor[:, None] * d + rates.decay[:, None] * w)
+    torch.where((pace.step < pace.steps)[:, None], moved, w, out=w)
+    if half is not w:
+        half.copy_(w)
+
+
+def parts(shape: ConvolutionShape, images: int) -> Parts:
+    """Here a gradient is one sum."""
+    return Parts(spread=1, weight=1, pools=1)
+
+
+def slots(size: int) -> int:
+    """Here no sums of squares are kept: ``update`` has all of d before it."""
+    return 0
+
+
+def linear_slots(shape: LinearShape) -> tuple[int, int]:
+    """Likewise, for a linear layer's weight and bias."""
+    return 0, 0
+
+
+def interior(bordered: Tensor, inside: tuple[int, int]) -> Tensor:
+    """``[clients, images, rows, columns, channels]`` without its border of zeros."""
+    down, right = ((bordered.shape[2 + axis] - inside[axis]) // 2 for axis in (0, 1))
+    return bordered[:, :, down : down + inside[0], right : right + inside[1]]
+
+
+def _patches(shape: ConvolutionShape, x: Tensor) -> Tensor:
+    """What lies under the kernel at each output, ``[clients, images · outputs, shape.depth]``."""
+    clients, images, _, columns, channels = x.shape
+    pixel, row = channels, columns * channels
+    size = (clients, images, *shape.dense, shape.kernel[0], shape.run)
+    strides = (x.stride(0), x.stride(1), row, pixel, row, 1)
+    return x.as_strided(size, strides, x.storage_offset()).flatten(4).flatten(1, 3)

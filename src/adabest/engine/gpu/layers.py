@@ -1,0 +1,253 @@
+"""The layers of a plan at work: what each keeps between forward and backward, for all clients at once."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vjp, vmap
+from torch.nn import functional
+
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, LinearLayer
+from adabest.models.keyed import set_dropout_key
+
+Names = tuple[Tensor, ...]  # what names a client's draws: seed, round, client, each [clients]
+
+
+class Room:
+    """Memory for clients, which counts itself.
+
+    Attributes:
+        bytes: How much has been given out.
+        dtype: What tensors are made of unless said otherwise.
+    """
+
+    def __init__(self, clients: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._clients, self._device = clients, device
+        self.dtype, self.bytes = dtype, 0
+
+    def __call__(self, *shape: int, kind: torch.dtype | None = None, first: tuple[int, ...] = ()) -> Tensor:
+        """Zeros, ``[*first, clients, *shape]``."""
+        tensor = torch.zeros((*first, self._clients, *shape), dtype=kind or self.dtype, device=self._device)
+        self.bytes += tensor.numel() * tensor.element_size()
+        return tensor
+
+
+class ConvolutionWork:
+    """A convolution with relu and pooling."""
+
+    def __init__(
+        self,
+        layer: ConvolutionLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        first: bool,
+        border: tuple[int, int],
+        batch: int,
+        room: Room,
+    ) -> None:
+        shape = layer.shape
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
+        rows, columns = shape.pooled
+        outputs, parts = shape.stored_outputs, operators.parts(shape, batch)
+        sums = torch.promote_types(room.dtype, torch.float32)
+        self.output = room(batch, rows + 2 * border[0], columns + 2 * border[1], outputs)
+        self._kind = room(batch, rows, columns, outputs, kind=torch.uint8)
+        self._partial = room(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
+        self._bias_partial = room(parts.pools if first else parts.spread, outputs, kind=sums)
+        self._dense = None if first else room(batch, *shape.dense, outputs)
+        self._gradient = None if first else room(batch, shape.height, shape.width, shape.stored_input[2])
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+        """The output, with its border."""
+        self._x = x
+        bias = None if self._bias is None else self._bias.of(parameters)
+        weight = self._weight.of(parameters)
+        self._operators.convolve(self._shape, pace, x, weight, bias, self.output, self._kind)
+        return self.output
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of the input, without border; None for the first layer."""
+        self._dy = dy.view(self._kind.shape)
+        if self._dense is None or self._gradient is None:
+            return None
+        self._operators.spread(self._shape, pace, self._dy, self._kind, self._dense, self._bias_partial)
+        weight = self._weight.of(parameters)
+        self._operators.input_gradient(self._shape, pace, self._dense, weight, self._gradient)
+        return self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Puts the gradients of the parameters into the direction."""
+        operators, partial, bias = self._operators, self._partial, self._bias_partial
+        if self._dense is None:
+            operators.weight_gradient_of_pools(self._shape, pace, self._x, self._dy, self._kind, partial, bias)
+        else:
+            operators.weight_gradient(self._shape, pace, self._x, self._dense, partial)
+        operators.fold(direction, pace, self._weight, partial, self._bias, bias)
+
+
+class LinearWork:
+    """A linear layer with relu."""
+
+    def __init__(
+        self,
+        layer: LinearLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        first: bool,
+        after_relu: bool,
+        batch: int,
+        room: Room,
+    ) -> None:
+        self.layer = layer
+        self._shape, self._operators = layer.shape, operators
+        self._first, self._after_relu = first, after_relu
+        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
+        self.output = room(batch, layer.shape.stored_outputs)
+        self._gradient = room(batch, 0 if first else layer.shape.inputs)
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+        """The output, padded."""
+        self._x = x.flatten(2)
+        bias = None if self._bias is None else self._bias.of(parameters)
+        self._operators.linear(self._shape, pace, self._x, self._weight.of(parameters), bias, self.output)
+        return self.output
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of the input, through the relu of a linear layer before it; None for the first layer."""
+        self._dy = dy
+        if self._first:
+            return None
+        x = self._x if self._after_relu else None
+        weight = self._weight.of(parameters)
+        self._operators.linear_input_gradient(self._shape, pace, dy, weight, x, self._gradient)
+        return self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Puts the gradients of the parameters into the direction."""
+        self._operators.linear_weight_gradient(
+            self._shape, pace, self._x, self._dy, direction, self._weight, self._bias
+        )
+
+
+class FunctionalWork:
+    """Any other part of a model: one function of parameters and inputs, mapped over the clients."""
+
+    def __init__(
+        self,
+        layer: FunctionalLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        shapes: dict[str, tuple[int, ...]],
+        *,
+        first: bool,
+        operand: torch.dtype,
+    ) -> None:
+        self.layer = layer
+        self._operators, self._first = operators, first
+        self._region = regions[0] if regions else None
+        self._shapes = {own: shapes[name] for name, own in layer.parameters.items()}
+        # What isn't trained, in the type of the activations.
+        self._fixed = {
+            name: tensor.to(operand)
+            for name, tensor in (*layer.module.named_parameters(), *layer.module.named_buffers())
+            if name not in self._shapes and tensor.is_floating_point() and tensor.dtype != operand
+        }
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+        """The output, in torch's own layout."""
+        mine = parameters[:, :0] if self._region is None else self._region.of(parameters)
+        step = pace.step[0].to(torch.int64)
+
+        def of_all(mine: Tensor, x: Tensor) -> Tensor:
+            # A copy: what works in place must not reach the layer before.
+            mapped: Tensor = vmap(self._one, in_dims=(0, 0, 0, None))(mine, x.clone(), names, step)
+            return mapped
+
+        if self._first:
+            differentiated: Any = vjp(lambda mine: of_all(mine, x), mine)
+        else:
+            differentiated = vjp(of_all, mine, x)
+        output: Tensor
+        output, self._back = differentiated
+        return output
+
+    def _one(self, mine: Tensor, x: Tensor, names: Names, step: Tensor) -> Tensor:
+        sizes = [torch.Size(shape).numel() for shape in self._shapes.values()]
+        pieces = torch.split(mine, sizes) if sizes else ()
+        parameters = {
+            name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+        set_dropout_key(self.layer.module, *names, step)
+        result: Tensor = functional_call(self.layer.module, parameters | self._fixed, (x,))
+        return result
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of the input; None for the first layer. Computes that of the parameters as well."""
+        gradients = self._back(dy)
+        del self._back
+        self._mine = gradients[0]
+        return None if self._first else gradients[1]
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Puts the gradients of the parameters into the direction."""
+        if self._region is not None:
+            self._operators.correct(direction, pace, self._region, self._mine)
+
+
+Work = ConvolutionWork | LinearWork | FunctionalWork
+
+
+def plain(value: Tensor, before: Work | None, shape: tuple[int, ...]) -> Tensor:
+    """What a layer gave, or what comes from the data set, in torch's own layout ``[clients, batch, *shape]``."""
+    lead = value.shape[:2]
+    if isinstance(before, ConvolutionWork):
+        inside = twins.interior(value, before.layer.shape.pooled)[..., : before.layer.shape.outputs]
+        return inside.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
+    features = torch.Size(shape).numel()
+    return value.flatten(2)[..., :features].reshape(*lead, *shape)
+
+
+def taken_in(value: Tensor, before: Work | None, work: Work) -> Tensor:
+    """What a layer gave, as the next one wants it. ``before`` is None where it comes from the data set."""
+    if isinstance(work, FunctionalWork):
+        return plain(value, before, work.layer.input)
+    if not isinstance(before, FunctionalWork):
+        return value
+    if isinstance(work, LinearWork):
+        return _padded_to(value.flatten(2), work.layer.shape.inputs)
+    return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
+
+
+def handed_back(gradient: Tensor, work: Work | None, before: Work) -> Tensor:
+    """The gradient of a layer's input, as that of the output of the one before. ``work`` is None for the loss's."""
+    outside = work is None or isinstance(work, FunctionalWork)
+    if isinstance(before, FunctionalWork):
+        if isinstance(work, ConvolutionWork):
+            gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
+        return plain(gradient, None, before.layer.output)
+    if isinstance(before, LinearWork):
+        shape = before.layer.shape
+        if not outside:
+            return gradient
+        gradient = _padded_to(gradient.flatten(2), shape.stored_outputs)
+        return gradient.masked_fill(~(before.output > 0), 0.0) if shape.relu else gradient
+    if outside:
+        image = gradient.reshape(*gradient.shape[:2], *before.layer.output)
+        return _channels_last(image, (*before.layer.shape.pooled, before.layer.shape.stored_outputs), (0, 0))
+    return gradient
+
+
+def _padded_to(rows: Tensor, size: int) -> Tensor:
+    return functional.pad(rows, (0, size - rows.shape[-1])).contiguous()
+
+
+def _channels_last(images: Tensor, stored: tuple[int, ...], padding: tuple[int, int]) -> Tensor:
+    """``[clients, batch, channels, rows, columns]`` as a convolution stores it, with its border."""
+    (down, right), channels = padding, stored[-1] - images.shape[2]
+    return functional.pad(images.permute(0, 1, 3, 4, 2), (0, channels, right, right, down, down)).contiguous()

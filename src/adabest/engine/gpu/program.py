@@ -1,0 +1,346 @@
+"""Local training of many clients as one tensor program.
+
+All clients make their local steps at the same time: parameters are ``[clients, packed parameters]``, activations
+``[clients, batch, ...]``. Everything that a step reads is in tensors that stay where they are, the number of the step
+included, so on a GPU a step is captured once as a CUDA graph and replayed, without the host in between.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from adabest import random
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
+from adabest.engine.gpu.layers import (
+    ConvolutionWork,
+    FunctionalWork,
+    LinearWork,
+    Room,
+    Work,
+    handed_back,
+    plain,
+    taken_in,
+)
+from adabest.engine.gpu.packing import Packing
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.shapes import InputShape, flat, unfolded_or_not
+from adabest.random import Purpose
+from adabest.tasks.base import Heartbeat
+
+_WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all clients of a program have in common.
+
+    Attributes:
+        layers: The model.
+        packing: Where its parameters lie.
+        shapes: The shape of each parameter, by name.
+        operators: Who does the work.
+        inputs: All training inputs.
+        labels: Their labels.
+        mean: What is subtracted from an input, one value a channel.
+        deviation: What it is divided by, likewise.
+        augment: Own augmentation of the user, a function of normalised images and random bits; None for none, or for
+            the one that ``gather`` knows.
+        loss: Own loss of the user; None for cross-entropy.
+        batch: Samples in a batch.
+        classes: How many classes there are.
+        operand: The type of activations and products.
+        master: The type of parameters and their gradients.
+    """
+
+    layers: tuple[Layer, ...]
+    packing: Packing
+    shapes: dict[str, tuple[int, ...]]
+    operators: Any
+    inputs: Any
+    labels: Tensor
+    mean: Tensor
+    deviation: Tensor
+    augment: Any
+    loss: Any
+    batch: int
+    classes: int
+    operand: torch.dtype
+    master: torch.dtype
+
+    @property
+    def sums_by_client(self) -> bool:
+        """Whether all sums are made by kernels of ours, which give each client blocks of its own.
+
+        Libraries may choose the order of their sums by how many clients there are.
+        """
+        own = not any(isinstance(layer, FunctionalLayer) for layer in self.layers)
+        return own and self.operators is not twins and self.loss is None and self.augment is None
+
+
+@dataclass
+class Cohort:
+    """What differs from client to client; tensors are ``[clients, ...]``.
+
+    Attributes:
+        start: Where each begins, packed; the room that training works in.
+        offset: o, packed; None if nobody has one.
+        scale: s.
+        rho: ρ.
+        rates: η, the clip and the decay.
+        steps: K_i, int32.
+        names: What names each client's draws: seed, round, client.
+        chosen: The samples of each step, int32 ``[steps, clients, batch]``.
+        moves: How images are moved, likewise; None if they aren't.
+    """
+
+    start: Tensor
+    offset: Tensor | None
+    scale: Tensor
+    rho: Tensor
+    rates: Rates
+    steps: Tensor
+    names: tuple[Tensor, ...]
+    chosen: Tensor
+    moves: Tensor | None
+
+
+class Program:
+    """Room for a number of clients to train side by side.
+
+    Attributes:
+        clients: How many.
+        steps: How many local steps they make at most.
+        losses: The loss of each sample of each step, ``[steps, clients, batch]``.
+        right: Whether it was classified rightly, likewise.
+    """
+
+    def __init__(self, setting: Setting, clients: int, steps: int, device: torch.device) -> None:
+        self.clients, self.steps = clients, steps
+        self._setting, self._device = setting, device
+        self._operators = setting.operators
+        self._input_shape = _input_shape(setting)
+        master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
+        self._room = room = Room(clients, master, device)
+        self._step = torch.zeros(1, dtype=torch.int32, device=device)
+        self._pace = Pace(self._step, room(kind=torch.int32))
+        self._w, self._offset = room(size), room(size)
+        self._half = self._w if operand == master else room(size, kind=operand)
+        self._direction = Direction(
+            d=room(size), w=self._w, offset=self._offset, scale=room(), rho=room(), squares=room(setting.packing.slots)
+        )
+        self._rates = Rates(room(), room(), room())
+        self._names = tuple(room(kind=torch.int64) for _ in range(3))
+        self._source = Source(
+            inputs=setting.inputs,
+            labels=setting.labels,
+            mean=setting.mean,
+            deviation=setting.deviation,
+            chosen=room(batch, kind=torch.int32, first=(steps,)),
+            moves=room(batch, kind=torch.int32, first=(steps,)),
+        )
+        self.losses = room(batch, first=(steps,))
+        self.right = room(batch, kind=torch.uint8, first=(steps,))
+        self._x = room(batch, *self._input_shape.stored, kind=operand)
+        self._of_scores = room(batch, _stored_scores(setting), kind=operand)
+        self._works = self._build()
+        self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
+        # Gradients of weights need nothing from each other, and some wait for memory where others compute.
+        self._aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, apart from what functional layers need on their way."""
+        return self._room.bytes
+
+    def try_out(self) -> None:
+        """Makes a step of nobody, which raises what torch can't do for many clients at once, or can't capture."""
+        own = self._setting.loss is not None or self._setting.augment is not None
+        if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
+            with _torch_quiet():
+                if self._device.type == "cuda":
+                    self._capture(moved=False, bent=False)
+                else:
+                    self._work(moved=False, bent=False)
+
+    def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
+        """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
+        self._load(cohort)
+        moved, bent = cohort.moves is not None, cohort.offset is not None
+        with _torch_quiet():
+            for _ in range(int(cohort.chosen.shape[0])):
+                heartbeat()
+                self._one_step(moved, bent)
+        return self._w
+
+    def _load(self, cohort: Cohort) -> None:
+        """Copies a cohort into the program's room; where there is more room than clients, the rest makes no step."""
+        steps, clients = cohort.chosen.shape[:2]
+        self._step.zero_()
+        self._pace.steps.zero_()
+        given = [
+            (self._w, cohort.start),
+            (self._pace.steps, cohort.steps),
+            (self._direction.scale, cohort.scale),
+            (self._direction.rho, cohort.rho),
+            *zip(vars(self._rates).values(), vars(cohort.rates).values(), strict=True),
+            *zip(self._names, cohort.names, strict=True),
+            (self._source.chosen[:steps].transpose(0, 1), cohort.chosen.transpose(0, 1)),
+        ]
+        if self._half is not self._w:
+            given.append((self._half, cohort.start))
+        if cohort.offset is not None:
+            given.append((self._offset, cohort.offset))
+        if cohort.moves is not None and self._source.moves is not None:
+            given.append((self._source.moves[:steps].transpose(0, 1), cohort.moves.transpose(0, 1)))
+        for own, value in given:
+            own[:clients].copy_(value)
+
+    def _one_step(self, moved: bool, bent: bool) -> None:
+        if self._device.type != "cuda":
+            self._work(moved, bent)
+            return
+        if (moved, bent) not in self._graphs:
+            self._graphs[moved, bent] = self._capture(moved, bent)
+        self._graphs[moved, bent].replay()
+
+    def _capture(self, moved: bool, bent: bool) -> torch.cuda.CUDAGraph:
+        """Captures a step, after trials that compile its kernels and leave everything as it was."""
+        before = self._w.clone()
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(_WARM_UP):
+                self._step.zero_()
+                self._work(moved, bent)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        self._step.zero_()
+        with torch.cuda.graph(graph):
+            self._work(moved, bent)
+        self._w.copy_(before)
+        if self._half is not self._w:
+            self._half.copy_(before)
+        self._step.zero_()
+        return graph
+
+    def _work(self, moved: bool, bent: bool) -> None:
+        """One local step of all clients."""
+        source = self._source if moved else _without(self._source, "moves")
+        direction = self._direction if bent else _without(self._direction, "offset")
+        self._gather(source)
+        value, before = self._x, None
+        for work in self._works:
+            value = work.forward(taken_in(value, before, work), self._half, self._pace, self._names)
+            before = work
+        gradient: Tensor | None = self._lose(source, value)
+        after: Work | None = None
+        for work in reversed(self._works):
+            assert gradient is not None
+            gradient = work.input_gradient(handed_back(gradient, after, work), self._half, self._pace)
+            with self._side_by_side(last=gradient is None):
+                work.weight_gradient(direction, self._pace)
+            after = work
+        if self._aside is not None and len(self._works) > 1:  # a capture can't wait for a stream that it never reached
+            torch.cuda.current_stream().wait_stream(self._aside)
+        self._operators.update(direction, self._pace, self._rates, self._half)
+        self._step.add_(1)
+
+    def _side_by_side(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Where the gradient of a layer's weights is computed: beside what follows, if anything does."""
+        if self._aside is None or last:
+            return contextlib.nullcontext()
+        self._aside.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._aside)
+
+    def _gather(self, source: Source) -> None:
+        setting = self._setting
+        if setting.augment is None and isinstance(source.inputs, Tensor):
+            self._operators.gather(self._input_shape, source, self._pace, self._x)
+        elif setting.augment is None:
+            twins.gather(self._input_shape, source, self._pace, self._x)
+        else:
+            chosen = source.chosen.index_select(0, self._step.to(torch.int64))[0].to(torch.int64)
+            shape = self._input_shape
+            images = setting.inputs[chosen.flatten()].reshape(-1, shape.channels, shape.height, shape.width)
+            images = (images.to(setting.master) - setting.mean.view(-1, 1, 1)) / setting.deviation.view(-1, 1, 1)
+            images = images.reshape(*chosen.shape, *setting.inputs.shape[1:])
+            seed, round_number, client = (name[:, None] for name in self._names)
+            places = torch.arange(setting.batch, device=self._device)
+            step = self._step.to(torch.int64)
+            keys = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            images = vmap(setting.augment)(images, keys).flatten(0, 1)
+            twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
+
+    def _lose(self, source: Source, scores: Tensor) -> Tensor:
+        """The gradient of the loss with respect to the scores."""
+        setting, step = self._setting, self._step.to(torch.int64)
+        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
+        if setting.loss is None:
+            self._operators.cross_entropy(
+                source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right
+            )
+            return self._of_scores
+        labels = source.labels[source.chosen.index_select(0, step)[0].to(torch.int64)]
+        own = scores[..., : setting.classes].to(setting.master)
+        gradient, losses = vmap(grad_and_value(setting.loss))(own, labels)
+        self.losses.index_copy_(0, step, losses[None, :, None].expand(1, *labels.shape).to(self.losses.dtype))
+        self.right.index_copy_(0, step, (own.argmax(dim=-1) == labels)[None].to(self.right.dtype))
+        self._of_scores[..., : setting.classes] = gradient
+        return self._of_scores
+
+    def _build(self) -> list[Work]:
+        setting, works = self._setting, list[Work]()
+        room = Room(self.clients, setting.operand, self._device)
+        common: dict[str, Any] = {"batch": setting.batch, "room": room}
+        for place, (layer, regions) in enumerate(zip(setting.layers, setting.packing.regions, strict=True)):
+            first = place == 0
+            after = setting.layers[place + 1] if place + 1 < len(setting.layers) else None
+            work: Work
+            match layer:
+                case ConvolutionLayer():
+                    border = after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
+                    work = ConvolutionWork(layer, regions, setting.operators, first=first, border=border, **common)
+                case LinearLayer():
+                    before = setting.layers[place - 1] if place > 0 else None
+                    through = isinstance(before, LinearLayer) and before.shape.relu
+                    work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
+                case FunctionalLayer():
+                    work = FunctionalWork(
+                        layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
+                    )
+            works.append(work)
+        self._room.bytes += room.bytes
+        return works
+
+
+def _input_shape(setting: Setting) -> InputShape:
+    """What the first layer reads."""
+    first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
+    if isinstance(first, ConvolutionLayer):
+        return unfolded_or_not(first.shape)
+    channels, height, width = sample if len(sample) == 3 else (1, 1, torch.Size(sample).numel())
+    return flat(channels, height, width)
+
+
+def _stored_scores(setting: Setting) -> int:
+    last = setting.layers[-1]
+    return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
+
+
+@contextlib.contextmanager
+def _torch_quiet() -> Iterator[None]:
+    """Without torch's remark that it does some operation for one client after another: a user can't change that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield
+
+
+def _without(whole: Any, name: str) -> Any:
+    return replace(whole, **{name: None})

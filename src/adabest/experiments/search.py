@@ -1,0 +1,206 @@
+"""Tuning: one algorithm at many points, one of which is chosen on the validation clients, never on the test set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adabest.data.dataset import Dataset
+from adabest.errors import InputError
+from adabest.experiments.choice import Point, choose
+from adabest.experiments.comparison import Comparison, compare, make_room
+from adabest.experiments.default_grids import paper_grid
+from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
+from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
+from adabest.registry import check_options
+from adabest.runs.results_file import Tuning, provenance
+from adabest.runs.settings.config import CONFIG_OPTIONS, Config
+from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.run_plan import Plan
+from adabest.runs.stored_run import Run
+
+DEFAULT_TRIALS = 30
+DEFAULT_LANES = 8  # of a search, which knows the more at a trial, the fewer are tried at the same time
+# What is learned, from whom, for how long, and who judges it: points that differ in it can't be compared.
+_GIVEN = (
+    "clients",
+    "validation_clients",
+    "partition",
+    "partition_seed",
+    "alpha",
+    "shards",
+    "unbalance",
+    "rounds",
+    "evaluate_every",
+    "stop_at",
+    "stop_after",
+)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Points that are to be tried.
+
+    Attributes:
+        what: What is searched, as texts that can be remembered: ``vary``, or ``space`` and ``trials``.
+        settings: The other settings.
+        seeds: The seeds of each point's runs; None for that of the settings.
+        lanes: How many runs are trained at the same time at most; None for all.
+        points: The first of the points.
+        further: Those that come when it is known what came of the first.
+        dataset: The data set that the settings name, if it has been loaded.
+    """
+
+    what: dict[str, Any]
+    settings: Mapping[str, Any]
+    seeds: Sequence[int] | None
+    lanes: int | None
+    points: list[dict[str, Any]]
+    further: Proposals
+    dataset: Dataset | None = None
+
+    def plan(self, points: Sequence[Mapping[str, Any]]) -> Plan:
+        """The runs of points; a point that is named twice has them once."""
+        distinct = {self.label(point): point for point in points}
+        return plan_points(distinct.values(), self.settings, self.seeds, self.dataset)
+
+    def label(self, point: Mapping[str, Any]) -> str:
+        """What a point is called."""
+        return label_of_point(algorithm_of(self.settings), point)
+
+
+@dataclass(frozen=True)
+class Tried(Comparison):
+    """Runs that were made to choose one of several points.
+
+    Attributes:
+        points: What came of each point, by the label of its entry.
+    """
+
+    points: dict[str, Point]
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The point that was chosen; None if all diverged."""
+        return choose(list(self.points.values()))
+
+
+def plan_search(
+    settings: Mapping[str, Any],
+    *,
+    vary: Any = None,
+    space: Any = None,
+    trials: int | None = None,
+    seeds: Sequence[int] | None = None,
+    lanes: int | None = None,
+) -> Search:
+    """Works out what is to be tried, and so finds out about bad settings before anything is begun.
+
+    Args:
+        settings: The settings that are the same for all, ``algorithm`` among them.
+        vary: Values by setting, of which every combination is tried. By default the paper's, unless there is a space.
+        space: What settings may be, for Optuna to search.
+        trials: How many points of the space to try.
+        seeds: The seeds of each point's runs. By default there is one, that of the settings.
+        lanes: How many runs are trained at the same time at most.
+
+    Raises:
+        InputError: If anything can't be used.
+    """
+    if vary and space:
+        raise InputError("tuning takes values to vary or a space to search, not both")
+    if settings.get("stop_at") is not None:
+        raise InputError("stop_at looks at the test set, which tuning must not; stop_after looks at validation clients")
+    if space:
+        return _search_space(space, trials, settings, seeds, lanes)
+    if trials is not None:
+        raise InputError(f"trials = {trials!r}: so many points of a space are tried, and there is no space")
+    algorithm = algorithm_of(settings)
+    share = {"participation": settings.get("participation", Config.participation)}
+    participation = check_options("a run", share, CONFIG_OPTIONS, text=False)["participation"]
+    axes = read_vary(vary) if vary else paper_grid(algorithm, participation)
+    _refuse_given(axes)
+    further = _no_more(grid_points(axes, settings))
+    return Search({"vary": write_vary(axes), "space": []}, settings, seeds, lanes, next(further), further)
+
+
+def _search_space(
+    space: Any, trials: Any, settings: Mapping[str, Any], seeds: Sequence[int] | None, lanes: int | None
+) -> Search:
+    dimensions = read_space(space, algorithm_of(settings))
+    _refuse_given(dimensions)
+    count = DEFAULT_TRIALS if trials is None else trials
+    if type(count) is not int or count < 1:
+        raise InputError(f"trials = {trials!r}: at least 1 point must be tried")
+    tried = plan_points(ends(dimensions), settings, seeds)
+    refuse_many_runs(count, len(seeds or [0]))
+    config, components = next(iter(tried.runs.values()))
+    together = lanes or DEFAULT_LANES
+    further = proposals(dimensions, count, max(1, together // len(seeds or [0])), config.seed)
+    what = {"space": write_space(dimensions), "trials": count}
+    return Search(what, settings, seeds, together, next(further), further, components.dataset)
+
+
+def _no_more(points: list[dict[str, Any]]) -> Proposals:
+    """All points at once."""
+    yield points
+
+
+def _refuse_given(names: Mapping[str, Any]) -> None:
+    for name in names:
+        if name in _GIVEN:
+            raise InputError(
+                f"{name} can't be tuned: it belongs to the task, and points of other tasks can't be compared"
+            )
+
+
+def tune(
+    search: Search, folder: Path, *, overwrite: bool = False, unverified: bool = False, show: bool = False
+) -> Tried:
+    """Tries points until there are no more. What is finished already is kept, what was begun is resumed.
+
+    Args:
+        search: What is to be tried. There must be room for its first points.
+        folder: Where the runs are to lie.
+        overwrite: Whether all points are tried anew, whatever lies there.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If a run that lies there was made of other data, or with other settings.
+        Interrupted: If a signal asked to stop.
+    """
+    tried = Tried(folder, {}, {}, {})
+    points = search.points
+    while True:
+        new = {search.label(point): point for point in points if search.label(point) not in tried.points}
+        if new:
+            planned = search.plan(list(new.values()))
+            if tried.points:
+                make_room(planned, folder, overwrite=overwrite)
+            how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
+            made = compare(planned, folder, lanes=search.lanes, **how)
+            tried.runs.update(made.runs)
+            tried.entries.update(made.entries)
+            tried.points.update({label: Point.of(new[label], runs) for label, runs in made.entries.items()})
+        try:
+            points = search.further.send([tried.points[search.label(point)] for point in points])
+        except StopIteration:
+            return tried
+
+
+def as_choice(tried: Tried) -> Tuning | None:
+    """What came of it, as ``adabest reproduce`` takes it; None if nothing could be chosen."""
+    chosen = tried.chosen
+    if chosen is None:
+        return None
+    first: list[Run] = next(iter(tried.entries.values()))
+    return Tuning(
+        cells="*",
+        algorithm=first[0].config.algorithm,
+        chosen=chosen,
+        grid=[point.row() for point in tried.points.values()],
+        rounds=first[0].config.rounds,
+        seeds=[run.config.seed for run in first],
+        provenance=provenance(first[0]),
+    )

@@ -1,0 +1,108 @@
+"""Hyper-parameters of one algorithm, chosen on validation clients."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adabest.errors import InputError
+from adabest.experiments.call import asked_for
+from adabest.experiments.comparison_calls import Asked, Comparison, begun, title_of
+from adabest.experiments.default_grids import TUNING_ROUNDS
+from adabest.experiments.search import Tried, as_choice, plan_search
+from adabest.experiments.search import tune as try_points
+from adabest.experiments.tuning_table import tuning_table
+from adabest.report.entries import by_validation
+from adabest.report.figure import save_figure, sweep_figure
+from adabest.runs.files.atomic_files import write_texts
+from adabest.runs.results_file import CHOICES, write_choices
+
+
+@dataclass(frozen=True)
+class Tuning(Comparison):
+    """A finished tuning. Its table has validation accuracies only.
+
+    Attributes:
+        folder: Where it lies.
+        runs: The runs by label.
+        entries: The points that were tried, by label: a run each, or one for every seed.
+        table: The points in numbers.
+        files: The table, the figure and the choice on disk.
+        chosen: The values that were chosen; None if every point diverged.
+    """
+
+    chosen: dict[str, Any] | None
+
+
+def tune(
+    config: str | Path | None = None,
+    *,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    space: Mapping[str, Any] | Sequence[str] | None = None,
+    trials: int | None = None,
+    seeds: Sequence[int] | None = None,
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Tuning:
+    """Chooses hyper-parameters of one algorithm on the validation clients; writes a table, a figure and the choice.
+
+    The highest mean validation accuracy of the scored model in the last round is chosen; of several the one with the
+    smaller values. A point loses if a run of it diverges. What is finished in the folder already is kept, and what was
+    begun is resumed.
+
+    Args:
+        config: A TOML file with settings.
+        vary: The values to try by setting, as in ``{"beta": [0.8, 0.9]}``, or as texts such as ``beta=0.8,0.9``; every
+            combination is tried. By default the paper's values, unless there is a space.
+        space: What settings may be, for Optuna to search: ``{"beta": "0:1", "mu": "0.001:0.1:log", "batch_size": [16,
+            32]}``, or as texts such as ``beta=0:1``.
+        trials: How many points of the space are tried. By default 30.
+        seeds: Seeds to run each point with, in place of ``seed``; the means are compared.
+        lanes: How many runs are trained together at most, as lanes of one program. By default all, or 8 if a space is
+            searched: what is tried next depends on what has been tried.
+        out: The folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether to make all runs anew, whatever lies there.
+        show: Whether to show progress.
+        **settings: The other settings of all runs. There are 500 rounds by default.
+
+    Raises:
+        InputError: If something can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; ``adabest resume`` and the same call continue.
+    """
+    given = {"vary": vary, "space": space, "trials": trials, "seeds": seeds, "lanes": lanes}
+    with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        return make_tuning({"rounds": TUNING_ROUNDS} | merged, show=show)
+
+
+def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Tuning:
+    """What ``tune`` does, with settings from wherever: nothing of them counts as named by the call."""
+    if "target" in settings:
+        raise InputError("tuning has no target: rounds to an accuracy are counted on the test set")
+    asked = Asked.taken_from(settings, "tune")
+    what = {name: settings.pop(name, None) for name in ("vary", "space", "trials")}
+    search = plan_search(settings, **what, seeds=asked.seeds, lanes=asked.lanes)
+    with begun(asked, search.plan(search.points), search.what, settings) as folder:
+        tried = try_points(search, folder, overwrite=asked.overwrite, unverified=unverified, show=show)
+        return _report(tried, ranked=bool(search.what["space"]))
+
+
+def _report(tried: Tried, *, ranked: bool) -> Tuning:
+    """Writes it all down; the points of a grid in their order, those of a space ranked, since they have none."""
+    points = list(tried.points.values())
+    if ranked:
+        points.sort(key=lambda point: (not point.counts, -point.mean, point.values != tried.chosen))
+    table = tuning_table(points, tried.chosen)
+    figure = sweep_figure(by_validation(tried.entries), title_of(list(tried.runs.values())))
+    files = write_texts(tried.folder, {"table.md": table.markdown(), "table.csv": table.csv()})
+    files += save_figure(figure, tried.folder / "figure")
+    choice = as_choice(tried)
+    place = tried.folder / CHOICES
+    if choice is None:
+        place.unlink(missing_ok=True)
+    else:
+        write_choices(place, [choice])
+        files.append(place)
+    return Tuning(tried.folder, tried.runs, tried.entries, table, files, tried.chosen)

@@ -1,0 +1,294 @@
+"""Making the runs of a specification: what is tuned first, then everything, as lanes; finished runs are kept."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from adabest.data.dataset import Dataset
+from adabest.data.loading import load_dataset
+from adabest.errors import InputError, nearest
+from adabest.experiments.choice import Point, choose
+from adabest.experiments.comparison import compare, make_room
+from adabest.paper.specification import Cell, Specification
+from adabest.runs.results_file import CHOICES, Result, Results, Tuning, provenance, write_choices
+from adabest.runs.settings.config import algorithm_options, resolve
+from adabest.runs.settings.run_plan import Plan
+from adabest.runs.stored_run import Run
+
+TUNING = "tuning"
+# What may be asked for beside what a specification says: how its runs are executed, and how often they are looked at.
+EXECUTION = (
+    "data_dir",
+    "engine",
+    "device",
+    "precision",
+    "threads",
+    "clients_in_parallel",
+    "client_memory",
+    "client_device_memory",
+    "client_disk",
+    "checkpoint_every",
+    "evaluate_every",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an experiment.
+
+    Attributes:
+        specification: The experiment.
+        cells: Those of its cells that are to be made.
+        entries: Those of its entries that are to be made in them.
+        seeds: The seeds.
+        rounds: How many rounds, in place of its own; None for those.
+        execution: Settings by name, of those in ``EXECUTION``.
+        choices: Hyper-parameters that were chosen before, which aren't tuned again.
+        lanes: How many runs are trained together at most.
+    """
+
+    specification: Specification
+    cells: Sequence[Cell]
+    entries: Sequence[str]
+    seeds: Sequence[int]
+    rounds: int | None = None
+    execution: Mapping[str, Any] | None = None
+    choices: Sequence[Tuning] = ()
+    lanes: int | None = None
+
+    def settings(self, cell: Cell, entry: str, seed: int) -> dict[str, Any]:
+        """The settings of a run, but for those that are tuned."""
+        settings = {**self.specification.settings_of(cell, entry), **(self.execution or {}), "seed": seed}
+        return settings if self.rounds is None else {**settings, "rounds": self.rounds}
+
+    def chosen(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> dict[str, Any]:
+        """What was chosen for an entry in a cell; one that stands for certain values, and isn't tuned, keeps them."""
+        choice = self._choice(choices, cell, entry)
+        return {} if choice is None else dict(choice.chosen)
+
+    def _choice(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> Tuning | None:
+        algorithm = self.specification.entries[entry]["algorithm"]
+        if entry != algorithm and self.specification.tuned_by(cell.name, entry) is None:
+            return None
+        for choice in choices:
+            if choice.algorithm == algorithm and fnmatch.fnmatchcase(cell.name, choice.cells):
+                return choice
+        return None
+
+    def check_choices(self, *, kept: bool) -> None:
+        """Refuses choices that don't settle what is tuned.
+
+        Args:
+            kept: Whether nobody asked for them: they lay in the folder.
+
+        Raises:
+            InputError: If one leaves out a hyper-parameter, sets anything but hyper-parameters of its algorithm, or was
+                kept of an experiment that was only tried out.
+        """
+        for cell in self.cells:
+            for entry in self.entries:
+                rule, choice = self.specification.tuned_by(cell.name, entry), self._choice(self.choices, cell, entry)
+                if choice is not None:
+                    _refuse_other_settings(choice)
+                if rule is None or choice is None:
+                    continue
+                missing = [name for name in rule.vary if name not in choice.chosen]
+                if missing:
+                    raise InputError(
+                        f"{cell.name}: the choices for {entry} say {', '.join(choice.chosen)} and nothing of "
+                        f"{', '.join(missing)}, which is tuned there; tune all of them together"
+                    )
+                wanted = min(rule.rounds, self.settings(cell, entry, seed=0)["rounds"])
+                if kept and choice.rounds < wanted:
+                    raise InputError(
+                        f"{cell.name}: {CHOICES} has a choice for {entry} that was made after {choice.rounds} rounds, "
+                        f"where {wanted} are to be tried; choose another folder, or name that file as --choices"
+                    )
+
+    def groups(self) -> list[list[Cell]]:
+        """The cells, those together that are to be trained together."""
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault(cell.apart, []).append(cell)
+        return list(groups.values())
+
+
+def _refuse_other_settings(choice: Tuning) -> None:
+    """Refuses a choice that would change more than an algorithm's hyper-parameters: it is read from a file.
+
+    Raises:
+        InputError: If it would.
+    """
+    own = algorithm_options(choice.algorithm)
+    for name in choice.chosen:
+        if name not in own:
+            raise InputError(
+                f"the choices for {choice.algorithm} say {name!r}, which isn't one of its hyper-parameters, and an "
+                f"experiment of the paper has it fixed; {nearest(name, own)}"
+            )
+
+
+class _Job(NamedTuple):
+    """A run that is to be made.
+
+    Attributes:
+        place: Its cell, and its entry there.
+        label: What it is called, which is also where it lies.
+        settings: All settings.
+        point: The values that it tries, if it is to choose by.
+    """
+
+    place: tuple[str, str]
+    label: str
+    settings: dict[str, Any]
+    point: Mapping[str, Any] = MappingProxyType({})
+
+
+class Reproduction:
+    """An experiment in the making."""
+
+    def __init__(self, request: Request, folder: Path, *, show: bool = False) -> None:
+        self._request, self._folder, self._show = request, folder, show
+        self._datasets: dict[str, Dataset] = {}  # each is read once
+
+    def check(self) -> None:
+        """Finds out about bad settings, data that aren't there and folders with other runs before anything is begun.
+
+        Raises:
+            InputError: If there are any.
+        """
+        request = self._request
+        trials = self._trials(request.cells)
+        make_room(self._plan(trials), self._folder / TUNING, overwrite=None)
+        tried = {trial.place: trial.point for trial in trials}
+        known = self._chosen(request.choices, request.cells)
+        jobs = [job for seed in request.seeds for job in self._jobs(request.cells, seed, {**known, **tried})]
+        planned = self._plan(jobs)
+        settled = {job.label: planned.runs[job.label] for job in jobs if job.place not in tried}
+        make_room(Plan(settled, {}), self._folder, overwrite=None)
+
+    def make(self, tell: Callable[[Results], None]) -> Results:
+        """Makes all runs: what is to be tuned first, then seed by seed, and group by group.
+
+        Args:
+            tell: Told of the results so far, whenever there are more.
+
+        Raises:
+            InputError: If something can't be used.
+            Interrupted: If a signal asked to stop.
+        """
+        request = self._request
+        results = Results(request.specification.name, [], list(request.choices))
+        for cells in request.groups():
+            results = replace(results, tuning=[*results.tuning, *self._tune(cells)])
+            if results.tuning:
+                write_choices(self._folder / CHOICES, results.tuning)
+        for seed in request.seeds:
+            for cells in request.groups():
+                chosen = self._chosen(results.tuning, cells)
+                jobs = self._jobs(cells, seed, chosen)
+                made = self._run(jobs, self._folder)
+                runs = [Result.of(made[job.label], *job.place, chosen.get(job.place, {})) for job in jobs]
+                results = results.merged(replace(results, runs=runs))
+                tell(results)
+        return results
+
+    def _tune(self, cells: Sequence[Cell]) -> list[Tuning]:
+        """Tries the values of everything in some cells that is to be tuned, and chooses."""
+        trials = self._trials(cells)
+        made = self._run(trials, self._folder / TUNING, blind=True)
+        choices = []
+        for place in dict.fromkeys(trial.place for trial in trials):
+            points: dict[str, tuple[Mapping[str, Any], list[Run]]] = {}
+            for trial in trials:
+                if trial.place == place:
+                    points.setdefault(str(trial.point), (trial.point, []))[1].append(made[trial.label])
+            tried = [Point.of(values, runs) for values, runs in points.values()]
+            runs = next(iter(points.values()))[1]
+            choices.append(
+                Tuning(
+                    cells=place[0],
+                    algorithm=runs[0].config.algorithm,
+                    # Where all diverge there is nothing to choose, and the table is to show just that.
+                    chosen=choose(tried) or tried[0].values,
+                    grid=[point.row() for point in tried],
+                    rounds=runs[0].config.rounds,
+                    seeds=list(self._request.seeds),
+                    provenance=provenance(runs[0]),
+                )
+            )
+        return choices
+
+    def _trials(self, cells: Sequence[Cell]) -> list[_Job]:
+        """The runs by which values are chosen in some cells, unless they were chosen before."""
+        request, trials = self._request, []
+        for cell in cells:
+            for entry in request.entries:
+                rule = request.specification.tuned_by(cell.name, entry)
+                if rule is None or request.chosen(request.choices, cell, entry):
+                    continue
+                for point in rule.points():
+                    for seed in request.seeds:
+                        settings = {**request.settings(cell, entry, seed), **point}
+                        settings["rounds"] = min(rule.rounds, settings["rounds"])
+                        settings["evaluate_every"] = settings["rounds"]
+                        settings.pop("average_from", None)
+                        name = ",".join([entry, *(f"{key}={value}" for key, value in point.items())])
+                        trials.append(_Job((cell.name, entry), f"{cell.name}/{name},seed={seed}", settings, point))
+        return trials
+
+    def _chosen(self, choices: Sequence[Tuning], cells: Sequence[Cell]) -> dict[tuple[str, str], Mapping[str, Any]]:
+        """What was chosen in some cells, by cell and entry."""
+        found = {
+            (cell.name, entry): self._request.chosen(choices, cell, entry)
+            for cell in cells
+            for entry in self._request.entries
+        }
+        return {place: values for place, values in found.items() if values}
+
+    def _jobs(
+        self, cells: Sequence[Cell], seed: int, chosen: Mapping[tuple[str, str], Mapping[str, Any]]
+    ) -> list[_Job]:
+        """The runs of some cells with a seed."""
+        return [
+            _Job(
+                (cell.name, entry),
+                f"{cell.name}/{entry},seed={seed}",
+                {**self._request.settings(cell, entry, seed), **chosen.get((cell.name, entry), {})},
+            )
+            for cell in cells
+            for entry in self._request.entries
+        ]
+
+    def _run(self, jobs: Sequence[_Job], folder: Path, *, blind: bool = False) -> Mapping[str, Run]:
+        """Makes runs, by label; blind if something is to be chosen by them."""
+        if not jobs:
+            return {}
+        planned = self._plan(jobs)
+        make_room(planned, folder, overwrite=None)
+        return compare(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
+
+    def _plan(self, jobs: Sequence[_Job]) -> Plan:
+        runs = {}
+        for job in jobs:
+            runs[job.label] = resolve(job.settings, self._dataset(job.settings["dataset"]))
+        return Plan(runs, {job.label: [job.label] for job in jobs})
+
+    def _dataset(self, name: str) -> Dataset:
+        """A data set, read once.
+
+        Raises:
+            InputError: If it isn't there; the message has the way around it.
+        """
+        if name not in self._datasets:
+            try:
+                self._datasets[name] = load_dataset(name, (self._request.execution or {}).get("data_dir"))
+            except InputError as error:
+                specification = self._request.specification
+                others = [cell.name for cell in specification.all_cells() if cell.settings["dataset"] != name]
+                around = f". Cells that don't need it can be made alone, as in --cells {others[-1]}" if others else ""
+                raise InputError(f"{error}{around}") from error
+        return self._datasets[name]

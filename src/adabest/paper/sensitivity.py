@@ -1,0 +1,116 @@
+"""Tables of the figures' claims: how much better AdaBest is, which β is best where, and what a variant changes."""
+
+from collections.abc import Mapping, Sequence
+
+from adabest.paper.comparison import signed
+from adabest.paper.facts import algorithm_of, in_order, label, options_of, reported
+from adabest.paper.scores import score, smooth
+from adabest.paper.tables import Runs, entries_of
+from adabest.report.entries import mean_curve
+from adabest.report.table import Table
+from adabest.runs.results_file import Result
+
+_OURS = "adabest"
+_SETTLED = 0.1  # part of the rounds after which a ratio of accuracies says something
+
+
+def ratio_table(runs: Runs) -> Table:
+    """AdaBest's accuracy over the best other's: at the end, and where it is largest."""
+    rows = []
+    for cell, entries in runs.items():
+        means = {entry: score(group).mean for entry, group in entries.items()}
+        others = {entry: mean for entry, mean in means.items() if entry != _OURS and mean is not None}
+        ours = means.get(_OURS)
+        if ours is not None and others:
+            second = max(others, key=lambda entry: others[entry])
+            largest, round_number = _largest_ratio(entries)
+            rows.append(
+                (
+                    cell,
+                    f"{ours:.2f}",
+                    f"{others[second]:.2f} ({label(second)})",
+                    f"{ours / others[second]:.2f}",
+                    f"{largest:.2f} (round {round_number})",
+                )
+            )
+    head = ("cell", "AdaBest %", "best other %", "ratio at the end", "largest ratio")
+    return Table(head, tuple(rows), "How much better than the second best")
+
+
+def _largest_ratio(entries: Mapping[str, Sequence[Result]]) -> tuple[float, int]:
+    """The largest ratio over rounds, of means over seeds, and its round."""
+    curves = {entry: mean_curve(group, "scored_accuracy") for entry, group in entries.items()}
+    values = {
+        entry: dict(zip(curve.rounds.tolist(), curve.mean.tolist(), strict=True)) for entry, curve in curves.items()
+    }
+    ours = values.pop(_OURS)
+    ratios = []
+    for round_number, accuracy in ours.items():
+        best = max((of.get(round_number, 0.0) for of in values.values()), default=0.0)
+        if best and round_number >= _SETTLED * max(ours):
+            ratios.append((accuracy / best, round_number))
+    return max(ratios, default=(float("nan"), 0))
+
+
+def train_table(entries: Mapping[str, Sequence[Result]]) -> Table:
+    """Training accuracy, smoothed, and test accuracy of one seed: the highest, and the last."""
+    rows = []
+    for entry, (run, *_) in entries.items():
+        rounds, values = run.curve("train_accuracy")
+        curves = ((rounds, smooth(values)), run.curve("scored_accuracy"))
+        rows.append((entry, str(run.seed), *(cell for curve in curves for cell in _highest_and_last(*curve))))
+    head = ("entry", "seed", "highest train % (round)", "last train %", "highest test % (round)", "last test %")
+    return Table(head, tuple(rows), "Training and test accuracy")
+
+
+def _highest_and_last(rounds: Sequence[int], values: Sequence[float]) -> tuple[str, str]:
+    if not values:
+        return "–", "–"
+    highest = max(range(len(values)), key=lambda place: values[place])
+    return f"{100 * values[highest]:.2f} ({rounds[highest]})", f"{100 * values[-1]:.2f}"
+
+
+def beta_table(runs: Runs) -> Table:
+    """Final accuracies: a row for each β, a column for each participation, the best of each column bold."""
+    best = {}
+    for cell, entries in runs.items():
+        means = [mean for group in entries.values() if (mean := score(group).mean) is not None]
+        best[cell] = max((round(mean, 2) for mean in means), default=None)
+    rows = []
+    for entry in entries_of(runs):
+        cells = []
+        for cell, entries in runs.items():
+            of = score(entries[entry]) if entry in entries else None
+            text = of.text() if of else "–"
+            is_best = of is not None and of.mean is not None and round(of.mean, 2) == best[cell]
+            cells.append(f"**{text}**" if is_best else text)
+        rows.append((options_of(entry).get("beta", entry), *cells))
+    return Table(("β", *runs), tuple(rows), "Test accuracy (%) by β and share of clients in a round")
+
+
+def misses_table(runs: Runs) -> Table:
+    """Variants of an algorithm beside its plain form and the paper's figure."""
+    rows = []
+    for cell, entries in runs.items():
+        varied = {algorithm_of(entry) for entry in entries if options_of(entry)}
+        for entry in (entry for entry in in_order(entries) if algorithm_of(entry) in varied):
+            of, paper = score(entries[entry]), reported(cell, algorithm_of(entry))
+            plain = score(entries[algorithm_of(entry)]).mean if algorithm_of(entry) in entries else None
+            to_plain = plain if options_of(entry) else None
+            rows.append(
+                (
+                    cell,
+                    entry,
+                    of.text(),
+                    of.seeds,
+                    _difference(of.mean, to_plain),
+                    f"{paper.mean:.2f} ± {paper.std:.2f}" if paper else "–",
+                    _difference(of.mean, paper.mean if paper else None),
+                )
+            )
+    head = ("cell", "entry", "ours %", "n", "to the plain one", "paper %", "to the paper")
+    return Table(head, tuple(rows), "Other readings of the protocol")
+
+
+def _difference(mean: float | None, other: float | None) -> str:
+    return "–" if mean is None or other is None else signed(mean - other)

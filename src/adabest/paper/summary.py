@@ -1,0 +1,79 @@
+"""Table 1 in short: the paper's layout, and how often ours is the paper's."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+
+from adabest.paper.comparison import Line
+from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, reported
+from adabest.paper.ranking import Order, rounded
+from adabest.report.table import Table
+
+
+def headline_table(compared: Sequence[Line]) -> Table:
+    """The paper's layout: a row for a setting, a column for an algorithm, ours / the paper's, the best of each bold."""
+    shown = [algorithm for algorithm in ALGORITHMS if any(line.algorithm == algorithm for line in compared)]
+    rows = []
+    for cell_name, group in groupby(compared, key=lambda line: line.name):
+        members = {line.algorithm: line for line in group}
+        cell = next(iter(members.values())).cell
+        setting = (f"{cell.participation} %", DATASETS[cell.dataset], HETEROGENEITIES[cell.heterogeneity])
+        best = max(rounded(line.ours.mean) for line in members.values()) if len(members) > 1 else math.inf
+        best_of_paper = max(paper.mean for name in ALGORITHMS if (paper := reported(cell_name, name)))
+        rows.append(
+            (*setting, *(_pair(members[name], best, best_of_paper) if name in members else "–" for name in shown))
+        )
+    head = ("participation", "data set", "labels", *(f"{ALGORITHMS[algorithm]} %" for algorithm in shown))
+    return Table(head, tuple(rows), "Test accuracy, ours / the paper's")
+
+
+def _pair(line: Line, best: float, best_of_paper: float) -> str:
+    """Ours / the paper's, and what else must be known of ours."""
+    ours = (
+        line.ours.text() if line.ours.mean is None else _bold(f"{line.ours.mean:.2f}", rounded(line.ours.mean) == best)
+    )
+    marks = [line.length] if line.length else []
+    if line.ours.values and line.ours.lost:
+        marks.append(f"{len(line.ours.lost)} diverged")
+    noted = f" ({', '.join(marks)})" if marks else ""
+    return f"{ours}{noted} / {_bold(f'{line.paper.mean:.2f}', line.paper.mean == best_of_paper)}"
+
+
+def _bold(text: str, best: bool) -> str:
+    return f"**{text}**" if best else text
+
+
+def summary_table(compared: Sequence[Line], found: Mapping[str, Order]) -> Table:
+    """How many accuracies are within what is allowed, and how many orders agree: by participation, and so on."""
+    head = ("of", "compared", "within", "outside", "diverged", "same order", "same first")
+    groups: list[tuple[str, Callable[[Line], bool], bool]] = [
+        *((f"{rate} %", lambda line, rate=rate: line.cell.participation == rate, True) for rate in PARTICIPATIONS),
+        *((words, lambda line, key=key: line.cell.dataset == key, True) for key, words in DATASETS.items()),
+        *(
+            (words, lambda line, key=key: line.cell.heterogeneity == key, True)
+            for key, words in HETEROGENEITIES.items()
+        ),
+        *((words, lambda line, key=key: line.algorithm == key, False) for key, words in ALGORITHMS.items()),
+        ("all", lambda _: True, True),
+    ]
+    rows = []
+    for words, belongs, of_cells in groups:
+        members = [line for line in compared if belongs(line) and line.verdict is not None]
+        if members:
+            names = {line.name for line in members}
+            ordered = [order for name, order in found.items() if name in names and not order.length]
+            rows.append((words, *_counts(members), *(_agreements(ordered) if of_cells else ("–", "–"))))
+    return Table(head, tuple(rows), "Table 1: how often ours is the paper's")
+
+
+def _counts(members: Sequence[Line]) -> tuple[str, ...]:
+    within = sum(line.verdict is not None and line.verdict.within for line in members)
+    diverged = sum(bool(line.ours.lost) for line in members)
+    return str(len(members)), str(within), str(len(members) - within - diverged), str(diverged)
+
+
+def _agreements(ordered: Sequence[Order]) -> tuple[str, str]:
+    if not ordered:
+        return "–", "–"
+    same, first = (sum(agree) for agree in zip(*((order.same, order.same_winner) for order in ordered), strict=True))
+    return f"{same} of {len(ordered)}", f"{first} of {len(ordered)}"

@@ -1,0 +1,184 @@
+"""How several runs show their progress at the same time: a bar each while they are few, a line about all of them."""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from adabest.engine.metrics import Metrics
+from adabest.errors import Diverged
+from adabest.runs.build import memory_used
+from adabest.runs.callbacks.progress import (
+    SECONDS_BETWEEN_LINES,
+    Accuracy,
+    BarReporter,
+    Reporter,
+    make_bars,
+    reporter,
+    standard_error,
+)
+
+_FEW = 8
+Clock = Callable[[], float]
+
+
+class Board:
+    """Where runs show themselves; on this one each as if it were alone."""
+
+    def __init__(self, *, show: bool) -> None:
+        self._show = show
+
+    def __enter__(self) -> "Board":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Has nothing to end."""
+
+    def reporter(self, label: str, first: int, rounds: int) -> Reporter:
+        """What shows a run that goes on after round ``first``."""
+        return reporter(label, first, rounds, show=self._show)
+
+
+class LaneReporter(Reporter):
+    """Shows one of several runs.
+
+    Attributes:
+        label: What it is called.
+        first: The round after which it goes on.
+        round: The last finished round.
+        rounds: The last round there will be.
+        speed: Local steps a second.
+        over: Whether it has ended.
+        accuracy: The last one there was.
+    """
+
+    def __init__(self, label: str, first: int, rounds: int, board: "LaneBoard", bar: Reporter) -> None:
+        self.label, self.first, self.round, self.rounds = label, first, first, rounds
+        self.speed, self.over, self.accuracy = 0.0, False, Accuracy()
+        self._board, self._bar = board, bar
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over = True
+        if kind is None or issubclass(kind, Diverged):
+            self._board.ended(self, "" if kind is None else f", diverged: {error}")
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Notes it all down, and tells the board."""
+        self.round, self.speed = round_number, steps_per_second
+        self.accuracy.update(metrics)
+        self._bar.show(round_number, metrics, steps_per_second)
+        self._board.moved()
+
+    def ends_at(self, round_number: int) -> None:
+        """Makes the round the last one."""
+        self.rounds = round_number
+        self._bar.ends_at(round_number)
+
+
+class LaneBoard(Board):
+    """Knows how all runs stand; this one shows nothing."""
+
+    def __init__(self, rounds: Sequence[int], clock: Clock = time.monotonic) -> None:
+        super().__init__(show=False)
+        self._runs, self._rounds = len(rounds), sum(rounds)
+        self._clock, self._begun = clock, clock()
+        self._lanes: list[LaneReporter] = []
+
+    def reporter(self, label: str, first: int, rounds: int) -> Reporter:
+        """What shows a run among the others."""
+        self._lanes.append(LaneReporter(label, first, rounds, self, self._bar(label, first, rounds)))
+        self._rounds -= rounds
+        return self._lanes[-1]
+
+    def moved(self) -> None:
+        """A run has finished a round."""
+
+    def ended(self, lane: LaneReporter, how: str) -> None:
+        """A run has ended."""
+
+    def words(self) -> str:
+        """How all runs stand, in a line."""
+        at_work = [lane for lane in self._lanes if not lane.over]
+        words = [f"{len(self._lanes) - len(at_work)} of {self._runs} runs done"]
+        if at_work:
+            slowest = min(at_work, key=lambda lane: lane.round / lane.rounds)
+            words += [f"{len(at_work)} at work, the slowest in round {slowest.round}/{slowest.rounds}"]
+        words += [f"{sum(lane.speed for lane in at_work):,.0f} steps/s"]
+        memory = memory_used()
+        words += [] if memory is None else [f"{memory / 1e9:.1f} GB"]
+        done = sum(lane.round - lane.first for lane in self._lanes)
+        left = self._rounds + sum(lane.rounds - lane.round for lane in at_work)
+        words += [f"{(self._clock() - self._begun) / done * left:.0f} s left"] if done else []
+        return ", ".join(words)
+
+    def _bar(self, label: str, first: int, rounds: int) -> Reporter:
+        return Reporter()
+
+
+class LineBoard(LaneBoard):
+    """A line about all runs every few seconds, and one for each that ends."""
+
+    def __init__(self, rounds: Sequence[int], stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(rounds, clock)
+        self._stream, self._said = stream, clock()
+
+    def moved(self) -> None:
+        """Writes a line, if it is time for one."""
+        if self._clock() - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = self._clock()
+            self._write(self.words())
+
+    def ended(self, lane: LaneReporter, how: str) -> None:
+        """Writes how a run ended."""
+        self._write(f"{lane.label}: round {lane.round}/{lane.rounds}, {lane.accuracy.text}{how}")
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+class LiveBoard(LaneBoard):
+    """Lines that redraw themselves: one for each run if they are few, and one about all."""
+
+    def __init__(self, rounds: Sequence[int], console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(rounds, clock)
+        self._bars = make_bars(console) if len(rounds) <= _FEW else None
+        self._live = Live(console=console, get_renderable=self._picture)
+
+    def __enter__(self) -> "LiveBoard":
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _picture(self) -> Group:
+        return Group(*([] if self._bars is None else [self._bars]), Text(self.words()))
+
+    def _bar(self, label: str, first: int, rounds: int) -> Reporter:
+        return Reporter() if self._bars is None else BarReporter(label, first, rounds, self._bars)
+
+
+def make_board(rounds: Sequence[int], lanes: int, *, show: bool) -> Board:
+    """The board that suits where standard error goes.
+
+    Args:
+        rounds: How many rounds each run has.
+        lanes: How many runs are trained at the same time.
+        show: Whether to show progress at all.
+    """
+    if not show or lanes == 1:
+        return Board(show=show)
+    stream = standard_error()
+    console = Console(file=stream)
+    return LiveBoard(rounds, console) if console.is_terminal else LineBoard(rounds, stream)

@@ -1,0 +1,177 @@
+"""How long work shows itself: a live line on a terminal, plain lines elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TextIO, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from adabest.engine.metrics import Metrics
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Heedless:
+    """A stream that may be broken: who closed it doesn't want to see progress, and the work goes on without."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes, if it can."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends what was written on its way, if it can."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def standard_error() -> TextIO:
+    """Where progress goes."""
+    return cast(TextIO, Heedless(sys.stderr))
+
+
+class Reporter:
+    """What shows a run's progress; this one shows nothing."""
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Has nothing to end."""
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """A round is done; ``metrics`` are those of the round, if it was evaluated."""
+
+    def ends_at(self, round_number: int) -> None:
+        """The run ends early: this round, which is shown next, is its last."""
+
+
+class Blinded(Reporter):
+    """Shows a run by means of another reporter, but nothing that the test set says of it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Passes on what validation clients say."""
+        seen = None if metrics is None else {"validation_accuracy": metrics["validation_accuracy"]}
+        self._reporter.show(round_number, seen, steps_per_second)
+
+    def ends_at(self, round_number: int) -> None:
+        """Passes it on."""
+        self._reporter.ends_at(round_number)
+
+
+class Accuracy:
+    """The last accuracy there was, in words."""
+
+    def __init__(self) -> None:
+        self.text = "accuracy –"
+
+    def update(self, metrics: Metrics | None) -> None:
+        """Takes over the accuracy of a round, if it was evaluated: on the test set, if that may be seen."""
+        for name, words in (("validation_accuracy", "validation accuracy"), ("scored_accuracy", "accuracy")):
+            value = None if metrics is None else metrics.get(name)
+            if value is not None:
+                self.text = f"{words} {100 * value:.1f} %"
+
+
+def make_bars(console: Console) -> Progress:
+    """Progress bars on a terminal, none so far."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[details]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+class BarReporter(Reporter):
+    """One of several progress bars."""
+
+    def __init__(self, label: str, first: int, rounds: int, bars: Progress) -> None:
+        self._accuracy = Accuracy()
+        self._bar = bars
+        self._task = bars.add_task(label, total=rounds, completed=first, details="")
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Moves the bar."""
+        self._accuracy.update(metrics)
+        details = f"{self._accuracy.text} · {steps_per_second:,.0f} steps/s"
+        self._bar.update(self._task, completed=round_number, details=details)
+
+    def ends_at(self, round_number: int) -> None:
+        """Shortens the bar."""
+        self._bar.update(self._task, total=round_number)
+
+
+class LiveReporter(BarReporter):
+    """A progress bar that redraws itself."""
+
+    def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
+        super().__init__(label, first, rounds, make_bars(console))
+
+    def __enter__(self) -> "LiveReporter":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class LineReporter(Reporter):
+    """A line every few seconds, and one for the last round."""
+
+    def __init__(
+        self, label: str, first: int, rounds: int, stream: TextIO, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._label, self._first, self._rounds = label, first, rounds
+        self._stream, self._clock = stream, clock
+        self._accuracy = Accuracy()
+        self._begun = self._said = clock()
+
+    def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
+        """Writes a line, if it is time for one."""
+        self._accuracy.update(metrics)
+        now = self._clock()
+        if round_number < self._rounds and now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)
+        self._stream.write(
+            f"{self._label}: round {round_number}/{self._rounds}, {self._accuracy.text}, "
+            f"{steps_per_second:,.0f} steps/s, {left:.0f} s left\n"
+        )
+        self._stream.flush()
+
+    def ends_at(self, round_number: int) -> None:
+        """Makes the round the last one."""
+        self._rounds = round_number
+
+
+def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
+    """The reporter that suits where standard error goes."""
+    if not show:
+        return Reporter()
+    stream = standard_error()
+    console = Console(file=stream)
+    if console.is_terminal:
+        return LiveReporter(label, first, rounds, console)
+    return LineReporter(label, first, rounds, stream)

@@ -1,0 +1,206 @@
+"""Running: from configurations to finished folders, one run or many together, through interruptions of any kind."""
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adabest.engine.lanes import Lane, advance_together
+from adabest.errors import InputError
+from adabest.registry import look_in, named_now
+from adabest.runs.beginning import refuse_change
+from adabest.runs.build import build_federation, make_engine
+from adabest.runs.callbacks.board import make_board
+from adabest.runs.callbacks.checkpoints import CheckpointTime
+from adabest.runs.files import folder as files
+from adabest.runs.files.folder import ENDED, RunFolder
+from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
+from adabest.runs.process_settings import Surroundings
+from adabest.runs.run_loop import Company, Planned, drop_checkpoints, lane, refuse_run
+from adabest.runs.settings.config import Components, Config, read_toml, resolve_again
+from adabest.stop_requests import StopRequests, resume_command
+
+
+def start(
+    config: Config,
+    components: Components,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+    show: bool = False,
+) -> None:
+    """Runs a configuration in a folder, from the first round to the last.
+
+    Args:
+        config: The complete configuration.
+        components: The objects that it names.
+        path: The run's folder.
+        overwrite: Whether a run that lies there may be replaced.
+        label: What to call the run while it shows its progress.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If something can't be used, or the folder holds a run already. Nothing was run.
+        Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
+    """
+    folder = RunFolder(path)
+    refuse_run(folder, overwrite)
+    run_lanes([Planned(folder, config, components, overwrite=overwrite, label=label)], show=show)
+
+
+def resume(
+    path: Path,
+    objects: Mapping[str, Any] | None = None,
+    *,
+    unverified: bool = False,
+    data_dir: str | None = None,
+    label: str = "",
+    show: bool = False,
+) -> None:
+    """Continues a run from its last checkpoint, or from the start if it has none. A finished run is left as it is.
+
+    Args:
+        path: The run's folder.
+        objects: The data set, algorithm, model or loss of a run that was given Python objects.
+        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
+        data_dir: The folder of the official data files, if they have moved; the run remembers it.
+        label: What to call the run while it shows its progress.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If there is no run, or what it depends on has changed.
+        Interrupted: If a signal asked to stop again.
+    """
+    folder = RunFolder(path)
+    folder.settle()
+    if not folder.holds_run():
+        below = (
+            "; there are runs below it, which can be resumed one by one" if any(path.glob(f"*/{files.CONFIG}")) else ""
+        )
+        raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){below}")
+    _find_modules(folder)
+    with StopRequests(lambda: _how_to_go_on([folder])) as requests:
+        folder.acquire()  # the lane does so, too: until then nobody else may change the configuration
+        try:
+            manifest = read_manifest(folder, may_be_lost=unverified)
+            if find_standing(folder, manifest).status in ENDED:
+                drop_checkpoints(folder)
+                return
+            settings = read_toml(folder / files.CONFIG)
+            prove_settings(folder, manifest, settings)
+            config, components = resolve_again(settings, objects or {}, data_dir)
+            run = Planned(
+                folder, config, components, resumed=True, unverified=unverified, data_dir=data_dir, label=label
+            )
+            _run_group([run], Surroundings.of(config, components), requests, 1, show=show)
+        finally:
+            folder.release()
+
+
+def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bool = False) -> None:
+    """Makes several runs, trained together as lanes of one program as far as they can be.
+
+    Runs that differ in device, precision or threads come one group after the other. Divergence or an early end of a run
+    is no matter of the others; any other error ends all of them, each with its last round saved.
+
+    Args:
+        runs: The runs. What has ended already is left as it is.
+        at_a_time: How many are trained together at most; when one ends, the next begins. By default all.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If something can't be used, or someone else works on one of the folders.
+        Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
+    """
+    with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
+        asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
+        for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
+            if number > 0:
+                requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
+            group = [run for its_own, run in asked if its_own == surroundings]
+            _run_group(group, surroundings, requests, at_a_time or len(group), show=show)
+
+
+def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
+    """What to say if the process ends at once."""
+    begun = [folder for folder in folders if folder.holds_run()]
+    if not begun:
+        return "nothing was begun"
+    many = f" (the first of {len(begun)} runs)" if len(begun) > 1 else ""
+    return f"resume with: {resume_command(begun[0].path)}{many}"
+
+
+def _run_group(
+    runs: Sequence[Planned], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
+) -> None:
+    """Makes runs that have the same surroundings."""
+    waiting = deque(runs)
+    lanes = min(at_a_time, len(runs))
+    board = make_board([run.config.rounds for run in runs], lanes, show=show)
+    with surroundings.entered(), board:
+        company = Company(requests.heartbeat, board, CheckpointTime())
+        engine = make_engine(runs[0].config)(requests.heartbeat)
+        places = [_one_after_another(waiting, company) for _ in range(lanes)]
+        advance_together(places, engine)
+
+
+def _one_after_another(waiting: deque[Planned], company: Company) -> Lane[None]:
+    """A lane for one run after another, as long as some are waiting."""
+    for number in itertools.count():
+        if not waiting:
+            return
+        if number > 0:
+            company.heartbeat()  # likewise
+        yield from lane(waiting.popleft(), company)
+
+
+def _is_left(run: Planned) -> bool:
+    """Whether a run hasn't ended yet. Refuses a folder that another process works on before anything is begun."""
+    if not run.folder.path.exists():
+        return True
+    run.folder.acquire()
+    try:
+        manifest = read_manifest(run.folder, may_be_lost=run.unverified) if run.resumed else None
+        ended = run.resumed and find_standing(run.folder, manifest).status in ENDED
+        if ended:
+            drop_checkpoints(run.folder)
+        return not ended
+    finally:
+        run.folder.release()
+
+
+def _find_modules(folder: RunFolder) -> None:
+    """Has modules looked for where the run began, too, if the call trusts its files: they say where that was."""
+    began = (folder.read_json(files.ENVIRONMENT) or {}).get("working_directory")
+    if isinstance(began, str) and named_now().everything:
+        look_in(began)
+
+
+def refuse_irreplaceable(paths: Iterable[Path]) -> None:
+    """Makes sure that the runs that lie in folders can be replaced, before any of them is.
+
+    Raises:
+        InputError: If a process is working on one, or a folder holds anything else.
+    """
+    folders = [RunFolder(path) for path in paths if path.exists()]
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            folder.acquire()
+            stack.callback(folder.release)
+            folder.refuse_foreign()
+
+
+def check_unchanged(path: Path, config: Config, components: Components) -> None:
+    """Makes sure that a run is one of just these data, partition and initial model, whatever their names are.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    folder = RunFolder(path)
+    identity = read_proven(folder, read_manifest(folder), files.IDENTITY)
+    if identity is not None:
+        found = files.parse_object(folder / files.IDENTITY, identity)
+        refuse_change(folder, found, build_federation(config, components))

@@ -1,0 +1,360 @@
+"""The manifest of a run: who it is, how it stands, and the sums by which the other files of its folder are proven.
+
+It is written whole with every checkpoint and at the end, and holds a sum of itself, so that a changed digit in any file
+that a result depends on is found by whoever reads the file. Metrics are hashed as they grow: the manifest proves the
+rows up to its round, and rows after that count only while the run's own process is at work, since a resumed run makes
+them again. Sums prove that nothing was changed by accident. Who can write the folder can write the manifest, too (see
+SECURITY.md).
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+from adabest.errors import InputError
+from adabest.runs.files import folder as files
+from adabest.runs.files.atomic_files import force_to_disk, read_bytes, write_text
+from adabest.runs.files.folder import ENDED, RunFolder
+from adabest.runs.files.records import check_status, conform
+from adabest.runs.settings.config import BOUNDS, named_in
+
+FORMAT = 2  # of the folder; that of version 0.4.0 and before had no manifest
+FORMAT_KEY = "folder_format"  # in the environment, which tells a folder that lost its manifest from one that had none
+_MOVABLE = ("data_dir", *BOUNDS)  # no result depends on them, so they may be edited between two parts of a run
+_CONSTANT = (files.IDENTITY, files.ENVIRONMENT, files.TRACKING)  # written once, when a run begins
+_CHUNK = 2**20
+
+
+class Prefix(NamedTuple):
+    """The proven part of a file that grows.
+
+    Attributes:
+        length: How many of its bytes.
+        sha256: Their sum.
+    """
+
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is proven of a run.
+
+    Attributes:
+        run: The run's id, which no other run has. It is in no metric, model or export: equal runs stay equal.
+        status: ``running``, ``interrupted``, ``finished`` or ``diverged``.
+        round: The last round that counts.
+        reason: Why the run diverged or ended early, if it did.
+        settings: The sum of the configuration's settings.
+        files: The sums of files that don't change any more, by name.
+        metrics: The proven rows.
+    """
+
+    run: str
+    status: str
+    round: int
+    reason: str | None
+    settings: str
+    files: Mapping[str, str]
+    metrics: Prefix
+
+    def has_ended(self) -> bool:
+        """Whether the run is finished or diverged."""
+        return self.status in ENDED
+
+    def with_metrics(self, metrics: Prefix) -> "Manifest":
+        """The same with other rows proven: those up to the checkpoint that a run goes on from."""
+        return dataclasses.replace(self, metrics=metrics)
+
+
+class Standing(NamedTuple):
+    """How a run stands.
+
+    Attributes:
+        status: ``running`` or ``killed``, ``interrupted``, ``finished`` or ``diverged``.
+        round: The last round that counts.
+        reason: Why it diverged or ended early, if it did.
+        is_live: Whether its own process is at work.
+    """
+
+    status: str
+    round: int
+    reason: str | None
+    is_live: bool
+
+
+class Ledger:
+    """Keeps a run's manifest while the run goes on."""
+
+    def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
+        """Goes on with the metrics that a manifest proves.
+
+        Raises:
+            InputError: If they aren't there.
+        """
+        self._folder, self._manifest = folder, manifest
+        self._sum = prove_metrics(folder, manifest.metrics, exactly=False)
+        self._length = manifest.metrics.length
+
+    @classmethod
+    def of_new_run(cls, folder: RunFolder, config_text: str) -> "Ledger":
+        """The ledger of a run that begins, whose identity, environment and metrics, perhaps of no row, are written.
+
+        Args:
+            folder: Its folder.
+            config_text: Its configuration, as it stands or will stand in its file.
+        """
+        settings = sum_of_settings(tomllib.loads(config_text))
+        sums = {name: sum_of_file(folder / name) for name in _CONSTANT if (folder / name).is_file()}
+        path = folder / files.METRICS
+        rows = Prefix(path.stat().st_size, sum_of_file(path))
+        return cls(folder, Manifest(secrets.token_hex(16), "running", 0, None, settings, sums, rows))
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Adds a row to the metrics."""
+        line = self._folder.append(files.METRICS, row)
+        self._sum.update(line)
+        self._length += len(line)
+
+    def claims(self) -> dict[str, Any]:
+        """What a checkpoint that is written now can prove of the run that it belongs to."""
+        manifest = self._manifest
+        return {
+            "run": manifest.run,
+            "settings": manifest.settings,
+            "identity": manifest.files[files.IDENTITY],
+            "metrics": self._prefix()._asdict(),
+        }
+
+    def save(
+        self, status: str, round_number: int, reason: str | None = None, models: Mapping[str, str] | None = None
+    ) -> None:
+        """Writes the manifest, then ``status.json``, which repeats a part of it for people.
+
+        Args:
+            status: How the run stands.
+            round_number: The last round that counts.
+            reason: Why it diverged or ended early, if it did.
+            models: The sums of the models that it leaves, by file name.
+        """
+        force_to_disk(self._folder / files.METRICS)  # or a power cut could leave a proof of rows that are lost
+        self._manifest = dataclasses.replace(
+            self._manifest,
+            status=status,
+            round=round_number,
+            reason=reason,
+            files={**self._manifest.files, **(models or {})},
+            metrics=self._prefix(),
+        )
+        content = {"format": FORMAT, **dataclasses.asdict(self._manifest), "metrics": self._prefix()._asdict()}
+        sealed = {"content": content, "content_sha256": sum_of_object(content)}
+        write_text(self._folder / files.MANIFEST, json.dumps(sealed, indent=2) + "\n")
+        told = {"status": status, "round": round_number} | ({} if reason is None else {"reason": reason})
+        self._folder.write_json(files.STATUS, told)
+
+    def _prefix(self) -> Prefix:
+        return Prefix(self._length, self._sum.hexdigest())
+
+
+def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest | None:
+    """The manifest of a run; None if the run was made by a version that had none.
+
+    Args:
+        folder: The run's folder.
+        may_be_lost: Whether a run that has lost its manifest counts as one that had none.
+
+    Raises:
+        InputError: If the manifest is damaged or lost.
+    """
+    path = folder / files.MANIFEST
+    content = read_bytes(path)
+    if content is None:
+        if not may_be_lost and FORMAT_KEY in (folder.read_json(files.ENVIRONMENT) or {}):
+            raise InputError(
+                f"{path} is missing, so nothing proves the other files; bring it back, or go on without a proof: "
+                f"adabest resume {folder.path} --unverified"
+            )
+        return None
+    sealed = files.parse_object(path, content)
+    inside = sealed.get("content")
+    if not isinstance(inside, dict) or sealed.get("content_sha256") != sum_of_object(inside):
+        raise InputError(f"{path} was changed: it doesn't have the sum that it names; {_advice(folder)}")
+    if inside.get("format") != FORMAT:
+        raise InputError(f"{path} has a format that this version of adabest doesn't know; use the one that wrote it")
+    record: _Record = conform(str(path), inside, _Record)
+    check_status(str(path), {"status": record["status"], "round": record["round"]})
+    prefix = check_prefix(str(path), record["metrics"])
+    known = {field.name: inside[field.name] for field in dataclasses.fields(Manifest)}
+    return Manifest(**{**known, "metrics": prefix})
+
+
+class PrefixRecord(TypedDict):
+    """A ``Prefix``, as files have it."""
+
+    length: int
+    sha256: str
+
+
+class _Record(TypedDict):
+    """What a manifest's file holds."""
+
+    format: int
+    run: str
+    status: str
+    round: int
+    reason: str | None
+    settings: str
+    files: dict[str, str]
+    metrics: PrefixRecord
+
+
+def check_prefix(where: str, value: Any) -> Prefix:
+    """The proven part of a file that grows, as a file has it.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    record: PrefixRecord = conform(f"{where}: metrics", value, PrefixRecord)
+    if record["length"] < 0:
+        raise InputError(f"{where}: metrics.length should not be below 0")
+    return Prefix(**record)
+
+
+def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
+    """How a run stands.
+
+    Raises:
+        InputError: If ``status.json`` says that a run has ended, and the manifest knows nothing of it.
+    """
+    status = folder.status()
+    if manifest is None:
+        told = status["status"], status["round"], status.get("reason")
+    else:
+        told = manifest.status, manifest.round, manifest.reason
+        if not (folder / files.STATUS).is_file():
+            raise InputError(f"{folder / files.STATUS} is missing; {_advice(folder)}")
+        # A kill between the two files leaves a status that is behind; it is never ahead.
+        if status["status"] in ENDED and (status["status"], status["round"], status.get("reason")) != told:
+            now = read_manifest(folder)
+            if now is not None and now != manifest:  # the run has ended since its manifest was read
+                return find_standing(folder, now)
+            raise InputError(
+                f"{folder / files.STATUS} says that the run is {status['status']} in round {status['round']}, but "
+                f"{files.MANIFEST} says {manifest.status} in round {manifest.round}: one of them was changed; "
+                f"{_advice(folder)}"
+            )
+    is_live = told[0] not in ENDED and folder.is_being_written()
+    return Standing("killed" if told[0] == "running" and not is_live else told[0], *told[1:], is_live)
+
+
+def prove_settings(folder: RunFolder, manifest: Manifest | None, settings: Mapping[str, Any]) -> None:
+    """Refuses a configuration that isn't the one that the run began with.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if manifest is not None and sum_of_settings(settings) != manifest.settings:
+        names = named_in(settings)
+        # A configuration that somebody changed may name code, which a run of one's own would import.
+        advice = (
+            f"It names {', '.join(names)}, which a new run would import: look at it first"
+            if names
+            else (f"Or start a new run with them, in another folder: adabest run {folder / files.CONFIG} --out ...")
+        )
+        raise InputError(
+            f"{folder / files.CONFIG} isn't what the run began with: settings were changed or lost. Undo that. {advice}"
+        )
+
+
+def read_proven(folder: RunFolder, manifest: Manifest | None, name: str) -> bytes | None:
+    """The content of a file that doesn't change any more; None if the run has none of that name.
+
+    Raises:
+        InputError: If the file isn't the one that the run wrote.
+    """
+    content = read_bytes(folder / name)
+    if manifest is None:
+        return content
+    if name in manifest.files and content is None:
+        raise InputError(f"{folder / name} is missing; {_advice(folder)}")
+    if content is not None and sha256(content) != manifest.files.get(name):
+        raise InputError(
+            f"{folder / name} isn't the file that this run wrote: its SHA-256 isn't the one in {files.MANIFEST}; "
+            f"{_advice(folder)}"
+        )
+    return content
+
+
+def prove_ended(folder: RunFolder, manifest: Manifest) -> None:
+    """Makes sure that all that an ended run leaves is there, before what it was made from is removed.
+
+    Raises:
+        InputError: If a file is missing or damaged.
+    """
+    for name in manifest.files:
+        read_proven(folder, manifest, name)
+    prove_metrics(folder, manifest.metrics, exactly=True)
+
+
+def prove_metrics(
+    folder: RunFolder, prefix: Prefix, *, exactly: bool, claimed_by: str = files.MANIFEST
+) -> "hashlib._Hash":
+    """Refuses metrics that don't begin with the proven rows; returns their sum, to go on with.
+
+    Args:
+        folder: The run's folder.
+        prefix: The proven rows.
+        exactly: Whether there may be no others.
+        claimed_by: What proves them, for the message.
+
+    Raises:
+        InputError: If a row was changed, is missing, or is too many.
+    """
+    path = folder / files.METRICS
+    size = path.stat().st_size if path.is_file() else -1
+    if size < prefix.length:
+        lost = "is missing" if size < 0 else f"has {size:,} bytes of {prefix.length:,}"
+        raise InputError(f"{path} {lost}: rows that {claimed_by} proves are lost; {_advice(folder)}")
+    if exactly and size > prefix.length:
+        raise InputError(f"{path} has rows that the run didn't write ({claimed_by} ends before); {_advice(folder)}")
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        left = prefix.length
+        while left > 0 and (block := file.read(min(left, _CHUNK))):
+            found.update(block)
+            left -= len(block)
+    if found.hexdigest() != prefix.sha256:
+        raise InputError(f"{path} was changed: its rows aren't those that {claimed_by} proves; {_advice(folder)}")
+    return found
+
+
+def sum_of_settings(settings: Mapping[str, Any]) -> str:
+    """The sum of settings, whatever they look like in a file, without those that may change."""
+    return sum_of_object({name: value for name, value in settings.items() if name not in _MOVABLE})
+
+
+def sum_of_object(content: Mapping[str, Any]) -> str:
+    """The sum of a JSON object, whatever its layout."""
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode())
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 sum of bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sum_of_file(path: Path) -> str:
+    """The SHA-256 sum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _advice(folder: RunFolder) -> str:
+    return f"bring back a good copy, or make the run anew; `adabest verify {folder.path}` says what is whole"

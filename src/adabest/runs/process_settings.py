@@ -1,0 +1,64 @@
+"""What a process has only one of, so that runs which differ in it can't be trained together."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from adabest.models.float_type import float32_by_default
+from adabest.runs.build import count_parameters
+from adabest.runs.settings.config import Components, Config
+
+_PARAMETERS_FOR_THREADS = 100_000
+
+
+class Surroundings(NamedTuple):
+    """How and where runs are executed.
+
+    Attributes:
+        engine: The engine's name.
+        device: Where it works.
+        precision: In which number format.
+        clients_in_parallel: How many clients train at a time at most.
+        threads: On how many CPU threads.
+        workers: How many clients train side by side on a CPU; None for one on each core.
+    """
+
+    engine: str
+    device: str
+    precision: str
+    clients_in_parallel: int | None
+    threads: int
+    workers: int | None = None
+
+    @classmethod
+    def of(cls, config: Config, components: Components) -> "Surroundings":
+        """What a run asks for; by default one thread if its model is so small that several would only wait."""
+        threads = config.threads
+        if threads is None:
+            small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
+            threads = 1 if small else torch.get_num_threads()
+        return cls(
+            config.engine,
+            config.device,
+            config.precision or "float32",
+            config.clients_in_parallel,
+            threads,
+            config.threads,
+        )
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """While entered, CPU threads are as they should be, and a GPU's products as exact as asked for, every time."""
+        before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+        rough = self.precision in ("tf32", "bf16")
+        exact: Any = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rough)
+        try:
+            torch.set_num_threads(self.threads)
+            torch.backends.cuda.matmul.allow_tf32 = rough
+            with float32_by_default(), exact if self.device.startswith("cuda") else contextlib.nullcontext():
+                yield
+        finally:
+            torch.set_num_threads(before[0])
+            torch.backends.cuda.matmul.allow_tf32 = before[1]

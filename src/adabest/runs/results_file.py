@@ -1,0 +1,357 @@
+"""What is kept of many runs once their folders are gone: a small file of numbers, each with where it comes from."""
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.errors import InputError
+from adabest.registry import convert, options_of
+from adabest.runs.files.metrics_file import Points
+from adabest.runs.files.records import Status, check_metrics, check_partition, conform
+from adabest.runs.files.sealed_file import read_sealed, write_sealed
+from adabest.runs.settings.config import CONFIG_OPTIONS
+from adabest.runs.stored_run import Run
+
+CHOICES = "choices.json"  # what was chosen once is kept: more seeds or cells later don't change it
+
+# What is drawn; the last row is kept whole.
+_COLUMNS = (
+    "round",
+    "scored_accuracy",
+    "aggregate_accuracy",
+    "cloud_accuracy",
+    "averaged_accuracy",
+    "scored_loss",
+    "cloud_loss",
+    "train_accuracy",
+    "validation_accuracy",
+    "cloud_norm",
+    "h_norm",
+    "client_h_norm",
+    "present",
+)
+_PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
+_PROGRAM = ("adabest", "adabest.exe", "__main__.py")
+_PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
+_DIGITS = 6  # significant ones, of what is only drawn
+_CELL = re.compile(r"[\w .,=+%-]+(/[\w .,=+%-]+)*")  # parts of files' names
+
+
+class PointRow(TypedDict):
+    """A point as it is kept in a file."""
+
+    point: dict[str, Any]
+    validation_accuracy: list[float | None]
+    status: list[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a run. It can be read like a run, as far as tables and figures do.
+
+    Attributes:
+        cell: The setting it belongs to, as in ``cifar100/10/iid``.
+        entry: What is compared within the setting, as in ``adabest`` or ``adabest,beta=0.9``.
+        seed: Its seed.
+        settings: All settings that its result depends on, hyper-parameters among them.
+        chosen: Those of the hyper-parameters that were chosen on validation clients.
+        status: ``finished``, ``diverged``, or what else had become of it.
+        round: Its last round, or the one it diverged in.
+        reason: Why it diverged or ended early, if it did.
+        last: The metrics of the last evaluated round.
+        columns: The curves that may be drawn, by metric; one of them is ``round``.
+        partition: The partition's statistics.
+        provenance: Command, commit, hardware and versions.
+    """
+
+    cell: str
+    entry: str
+    seed: int
+    settings: dict[str, Any]
+    chosen: dict[str, Any]
+    status: str
+    round: int
+    reason: str | None
+    last: dict[str, Any]
+    columns: dict[str, list[float | None]]
+    partition: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: Run, cell: str, entry: str, chosen: Mapping[str, Any]) -> "Result":
+        """What is to be kept of a run."""
+        return cls(
+            cell=cell,
+            entry=entry,
+            seed=run.config.seed,
+            settings=run.config.essence(),
+            chosen=dict(chosen),
+            status=run.status,
+            round=run.round,
+            reason=run.reason,
+            last=run.final,
+            columns=_columns(run),
+            partition=dict(run.identity.get("partition", {})),
+            provenance=provenance(run),
+        )
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last evaluated round's metrics; empty if there is none."""
+        return self.last
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """A metric over rounds, where it was measured: rounds and values."""
+        values = self.columns.get(name, [])
+        points = [
+            (int(r), v) for r, v in zip(self.columns.get("round", []), values, strict=False) if r and v is not None
+        ]
+        return [r for r, _ in points], [v for _, v in points]
+
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        rounds, values = self.curve(name)
+        return Points(np.array(rounds, np.int64), np.array(values, np.float64))
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What it is the result of: there is one of each."""
+        return self.cell, self.entry, self.seed
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How hyper-parameters were chosen, on validation clients.
+
+    Attributes:
+        cells: The settings that the choice is for, as a pattern: ``cifar10/1/iid``, or ``*`` for any.
+        algorithm: Whose hyper-parameters.
+        chosen: The point that was chosen.
+        grid: The points that were tried: ``point``, and by seed ``validation_accuracy`` and ``status``.
+        rounds: How long each was tried.
+        seeds: With which seeds.
+        provenance: Command, commit, hardware and versions.
+    """
+
+    cells: str
+    algorithm: str
+    chosen: dict[str, Any]
+    grid: list[PointRow]
+    rounds: int
+    seeds: list[int]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of an experiment.
+
+    Attributes:
+        experiment: Its name.
+        runs: What is kept of each run.
+        tuning: How hyper-parameters were chosen.
+    """
+
+    experiment: str
+    runs: list[Result]
+    tuning: list[Tuning] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        """Reads a file that ``write`` wrote.
+
+        Raises:
+            InputError: If there is none, or it is something else.
+        """
+        content = read_sealed(path).content
+        _check_keys(path, content, {item.name for item in fields(cls)})
+        found: Results = conform(str(path), content, cls)
+        for number, run in enumerate(found.runs):
+            _check_result(f"{path}: runs[{number}]", run)
+        _check_tuning(f"{path}: tuning", found.tuning)
+        return found
+
+    def write(self, path: Path) -> None:
+        """Writes all to a file, one line a run, so that changes can be read."""
+        parts = {"experiment": json.dumps(self.experiment), "runs": _lines(self.runs), "tuning": _lines(self.tuning)}
+        write_sealed(path, parts)
+
+    def merged(self, other: "Results") -> "Results":
+        """With the results of another file, which win where both have one.
+
+        Raises:
+            InputError: If they are those of another experiment.
+        """
+        if other.experiment != self.experiment:
+            raise InputError(f"results of {self.experiment} and of {other.experiment} don't belong together")
+        runs = {run.key: run for run in [*self.runs, *other.runs]}
+        tuning = {(entry.cells, entry.algorithm): entry for entry in [*self.tuning, *other.tuning]}
+        return Results(self.experiment, list(runs.values()), list(tuning.values()))
+
+    def cells(self) -> list[str]:
+        """The settings that have results."""
+        return list(dict.fromkeys(run.cell for run in self.runs))
+
+    def of(self, cell: str) -> dict[str, list[Result]]:
+        """The results of a setting by entry, one for each seed."""
+        entries: dict[str, list[Result]] = {}
+        for run in self.runs:
+            if run.cell == cell:
+                entries.setdefault(run.entry, []).append(run)
+        return {entry: sorted(runs, key=lambda run: run.seed) for entry, runs in entries.items()}
+
+
+def read_choices(path: Path) -> list[Tuning]:
+    """Reads what ``write_choices`` wrote.
+
+    Raises:
+        InputError: If there is no such file, or it is something else.
+    """
+    content = read_sealed(path).content
+    _check_keys(path, content, {"choices"})
+    found: list[Tuning] = conform(f"{path}: choices", content["choices"], list[Tuning])
+    _check_tuning(f"{path}: choices", found)
+    return found
+
+
+def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
+    """Writes choices to a file that ``adabest reproduce --choices`` takes."""
+    write_sealed(path, {"choices": _lines(choices)})
+
+
+def provenance(run: Run) -> dict[str, Any]:
+    """What belongs beside a run's numbers: command, commit, hardware and versions."""
+    return provenance_of(run.environment)
+
+
+def provenance_of(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of what was noted when the numbers were made."""
+    return {
+        "command": without_places(str(environment.get("command", ""))),
+        **{k: environment.get(k) for k in _PROVENANCE},
+    }
+
+
+def without_places(command: str) -> str:
+    """A command without the places where its program, data and results lay; nothing of nothing."""
+    if not command:
+        return ""
+    try:
+        program, *words = shlex.split(command)
+    except ValueError:  # words that weren't quoted when it was written down
+        program, *words = command.split()
+    name = Path(program).name
+    kept = ["adabest" if name in _PROGRAM else name]  # else a script made the runs, and is what to look for
+    skip = False
+    for word in words:
+        if not skip and not word.startswith(tuple(f"{option}=" for option in _PRIVATE)) and word not in _PRIVATE:
+            kept.append(word)
+        skip = word in _PRIVATE
+    return shlex.join(kept)
+
+
+def _columns(run: Run) -> dict[str, list[float | None]]:
+    """What may be drawn of a run: for each metric that was measured a value, or none, of each evaluated round."""
+    everywhere = run.points("round").rounds
+    columns: dict[str, list[float | None]] = {}
+    for name in _COLUMNS:
+        rounds, values = run.curve(name)
+        if rounds:
+            columns[name] = [None] * len(everywhere)
+            for place, value in zip(np.searchsorted(everywhere, rounds).tolist(), values, strict=True):
+                columns[name][place] = _short(value)
+    return columns
+
+
+def _short(value: float) -> float:
+    if isinstance(value, int) or not math.isfinite(value):
+        return value
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _lines(items: Iterable[Any]) -> str:
+    rows = [json.dumps(asdict(item), ensure_ascii=False) for item in items]
+    return "[\n" + ",\n".join(rows) + "\n]" if rows else "[]"
+
+
+def _check_keys(path: Path, content: Mapping[str, Any], expected: set[str]) -> None:
+    if set(content) != expected:
+        raise InputError(f"{path} should have {', '.join(sorted(expected))}, as files of results or choices have")
+
+
+def _check_result(where: str, result: Result) -> None:
+    """Checks what the types of a result don't say, and tables and figures take for granted."""
+    if not _CELL.fullmatch(result.cell) or {".", ".."} & set(result.cell.split("/")):
+        raise InputError(f"{where}.cell should be names with slashes between them, not {result.cell!r}")
+    _check_entry(f"{where}.entry", result.entry)
+    conform(f"{where}.status", result.status, Status)
+    if result.seed < 0 or result.round < 0:
+        raise InputError(f"{where}: seed and round should not be below 0")
+    _check_settings(f"{where}.settings", result.settings)
+    if result.last:
+        check_metrics(f"{where}.last", result.last)
+    _check_columns(f"{where}.columns", result.columns)
+    if result.partition:
+        check_partition(f"{where}.partition", result.partition)
+
+
+def _check_entry(where: str, entry: str) -> None:
+    _, *options = entry.split(",")
+    if not all(re.fullmatch(r"[^=]+=.*", option) for option in options):
+        raise InputError(f"{where} should be an algorithm with options, as in adabest,beta=0.9, not {entry!r}")
+
+
+def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
+    missing = [name for name in ("dataset", "algorithm") if name not in settings]
+    if missing:
+        raise InputError(f"{where} lacks {', '.join(missing)}")
+    for name in ("dataset", "algorithm"):
+        conform(f"{where}.{name}", settings[name], str)
+    known = dict(CONFIG_OPTIONS)
+    if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
+        known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
+    for name in settings.keys() & known:
+        convert(f"{where}.{name}", settings[name], known[name].type, text=False)
+
+
+def _check_columns(where: str, columns: Mapping[str, Sequence[float | None]]) -> None:
+    if not columns:
+        return
+    if len({len(values) for values in columns.values()}) > 1:
+        raise InputError(f"{where} should have equally many values each")
+    rounds = conform(f"{where}.round", columns.get("round"), list[int])
+    if any(later <= earlier for earlier, later in itertools.pairwise([0, *rounds])):
+        raise InputError(f"{where}.round should be rounds in their order, each above 0")
+
+
+def _check_tuning(where: str, tuning: Sequence[Tuning]) -> None:
+    for number, choice in enumerate(tuning):
+        if choice.rounds < 0 or any(seed < 0 for seed in choice.seeds):
+            raise InputError(f"{where}[{number}]: rounds and seeds should not be below 0")
+        for place, tried in enumerate(choice.grid):
+            here = f"{where}[{number}].grid[{place}]"
+            conform(f"{here}.status", tried["status"], list[Status])
+            if not tried["status"] or len(tried["status"]) != len(tried["validation_accuracy"]):
+                raise InputError(f"{here} should have a status and a validation_accuracy for each seed")
+            if not all(value is None or 0 <= value <= 1 for value in tried["validation_accuracy"]):
+                raise InputError(f"{here}.validation_accuracy should be between 0 and 1")
+
+
+def experiment_in(folder: Path) -> str | None:
+    """The name of the experiment whose file of results a folder holds; None if it holds none."""
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(InputError):  # a file of something else
+            content = read_sealed(path).content
+            if content.get("experiment") == path.stem and "runs" in content:
+                return path.stem
+    return None

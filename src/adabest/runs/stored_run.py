@@ -1,0 +1,263 @@
+"""Reading runs: what a folder holds, as objects."""
+
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from torch import Tensor, nn
+
+from adabest.errors import InputError
+from adabest.machine import refuse_beyond_memory
+from adabest.models.factory import build_model
+from adabest.registry import Named, check_options, named_now, naming
+from adabest.runs import export
+from adabest.runs.files import folder as files
+from adabest.runs.files.folder import RunFolder
+from adabest.runs.files.manifest import (
+    Manifest,
+    find_standing,
+    prove_metrics,
+    prove_settings,
+    read_manifest,
+    read_proven,
+)
+from adabest.runs.files.metrics_file import MetricsFile, Points
+from adabest.runs.files.records import check_environment, check_identity, check_metrics
+from adabest.runs.settings.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
+from adabest.stop_requests import resume_command
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it lies on disk.
+
+    Attributes:
+        folder: Where it lies.
+        config: Its complete configuration.
+        status: ``running``, ``interrupted``, ``killed``, ``finished`` or ``diverged``.
+        round: The last round that counts: the last one, the last checkpointed one, or the one it diverged in.
+        reason: Why it diverged, or ended before its last round, if it did.
+        measured: The file of its metrics, which is read when they are asked for.
+        identity: Fingerprints and the partition's statistics.
+        environment: Versions, hardware, the commit and the command it was begun with.
+    """
+
+    folder: Path
+    config: Config
+    status: str
+    round: int
+    reason: str | None
+    measured: MetricsFile
+    identity: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    _manifest: Manifest | None = field(default=None, repr=False, compare=False)
+    # What the call that made or loaded it had named: its model may have to be imported when that call is over.
+    _named: Named = field(default_factory=named_now, repr=False, compare=False)
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per evaluated round. Of a long run, ``final``, ``curve`` and ``points`` cost far less."""
+        return self.measured.rows()
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last evaluated round's metrics; empty if there is none."""
+        row = self.measured.last()
+        return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """A metric over rounds, where it was measured: rounds and values."""
+        return self.measured.curve(name)
+
+    def points(self, name: str) -> Points:
+        """The same as arrays of numbers."""
+        return self.measured.points(name)
+
+    @functools.cached_property
+    def model(self) -> nn.Module:
+        """The scored model, for normalised inputs; ``predict`` takes them as they are."""
+        return self.load_model()
+
+    def predict(self, inputs: Any) -> Tensor:
+        """Class scores of the scored model for inputs as they are in the data set, samples first."""
+        mean, std = self._normalisation()
+        with torch.no_grad():
+            scores: Tensor = self.model((torch.as_tensor(inputs).to(mean.dtype) - mean) / std)
+        return scores
+
+    def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
+        """A model of a finished run.
+
+        Args:
+            which: ``scored``, ``aggregate``, ``cloud`` or, for a run with ``average_from``, ``averaged``.
+            module: A module to load into, for runs whose model was a Python object.
+
+        Raises:
+            InputError: If the run isn't finished, or the model can't be rebuilt: then its name, if it is one of the
+                form ``module:attribute``, must be allowed where the run is loaded.
+        """
+        tensors = self._tensors(which)
+        if module is None:
+            if is_object_name(str(self.config.model)):
+                raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
+            shape = self._of_identity("input_shape")
+            inputs = {f"two inputs of {math.prod(shape):,} numbers": 8 * math.prod(shape)}
+            refuse_beyond_memory(f"{self.folder / files.IDENTITY}", inputs, "bring back a good copy")
+            example = torch.zeros(2, *shape, dtype=torch.float32)
+            classes = self._of_identity("classes")
+            with naming(*self._named.names, trust=self._named.everything):
+                module = build_model(str(self.config.model), example, classes, self.config.seed)
+        try:
+            module.to(self.config.dtype).load_state_dict(tensors)
+        except RuntimeError as error:
+            raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
+        return module.eval()
+
+    def export(
+        self,
+        form: str,
+        /,
+        which: str = "scored",
+        *,
+        out: str | Path | None = None,
+        overwrite: bool = False,
+        module: nn.Module | None = None,
+    ) -> Path:
+        """Writes a model of a finished run to a file of its own.
+
+        Args:
+            form: ``safetensors``, the parameters by name, or ``onnx``, which takes inputs as they are in the data set.
+            which: As for ``load_model``.
+            out: The file. By default named after the run, in the working directory.
+            overwrite: Whether a file that is there may be replaced.
+            module: For ONNX, if the run's model was a Python object: a module of that kind.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: If the run isn't finished, the model can't be exported, or the file can't be written.
+        """
+        export.check_format(form)
+        tensors = self._tensors(which)
+        stem = self.folder.resolve().name + ("" if which == "scored" else f"-{which}")
+        path = Path(f"{stem}.{form}" if out is None else out)
+        export.check_place(path, self.folder, overwrite=overwrite)
+        mean, std = self._normalisation()
+        metadata = self._metadata(which)
+        if form == "onnx":
+            shape = tuple(self._of_identity("input_shape"))
+            content = export.as_onnx(self.load_model(which, module), shape, mean, std, metadata)
+        else:
+            content = export.as_safetensors(tensors, mean, std, metadata)
+        export.write(path, content)
+        return path
+
+    def _tensors(self, which: str) -> dict[str, Tensor]:
+        """The parameters of a model, by name."""
+        if which not in files.MODELS:
+            raise InputError(f"a run has no {which!r} model; it has {', '.join(files.MODELS)}")
+        path = self.folder / files.MODELS[which]
+        content = read_proven(RunFolder(self.folder), self._manifest, files.MODELS[which])
+        if content is None:
+            why = f"the run is {self.status}; finish it with `{resume_command(self.folder)}`"
+            if self.status in files.ENDED:
+                why = "it wasn't asked for (average_from), or the run ended too early for it"
+            raise InputError(f"{self.folder} has no {which} model: {why}")
+        try:
+            return parse_tensors(content)
+        except (SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is damaged: {error}") from error
+
+    def _of_identity(self, name: str) -> Any:
+        """Something that the run's identity says."""
+        if name not in self.identity:
+            raise InputError(f"{self.folder / files.IDENTITY} is missing, or doesn't say {name!r}")
+        return self.identity[name]
+
+    def _normalisation(self) -> tuple[Tensor, Tensor]:
+        """What is taken from inputs, and what they are divided by."""
+        try:
+            mean, std = (torch.tensor(self._of_identity(key), dtype=self.config.dtype) for key in ("mean", "std"))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self.folder / files.IDENTITY}: mean and std should be numbers: {error}") from error
+        return mean, std
+
+    def _metadata(self, which: str) -> dict[str, str]:
+        """What an exported model tells of where it comes from: the settings that count, and what became of them."""
+        # A run that diverged leaves the models of the round before, which may not have been evaluated.
+        round_number = self.round - 1 if self.status == "diverged" else self.round
+        evaluated = self.final.get("round") == round_number
+        facts = {
+            "which": which,
+            "round": round_number,
+            "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
+            "classes": self._of_identity("classes"),
+            "input_shape": self._of_identity("input_shape"),
+        }
+        return {name: str(value) for name, value in {**self.config.essence(), **facts}.items() if value is not None}
+
+
+def load(path: str | Path) -> Run:
+    """Reads a run.
+
+    Raises:
+        InputError: If there is no run.
+    """
+    folder = RunFolder(Path(path))
+    folder.settle()
+    if not folder.holds_run():
+        below = find_runs(path)[:3]
+        hint = f"; there are some below it, such as {', '.join(map(str, below))}" if below else ""
+        raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){hint}")
+    manifest = read_manifest(folder)
+    standing = find_standing(folder, manifest)
+    if manifest is not None and not manifest.has_ended() and not standing.is_live:
+        manifest = read_manifest(folder)  # its process may have ended it since
+        standing = find_standing(folder, manifest)
+    settings = read_toml(folder / files.CONFIG)
+    prove_settings(folder, manifest, settings)
+    own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
+    measured = MetricsFile(folder / files.METRICS)
+    if manifest is None or standing.is_live:
+        measured = measured.checked()
+    else:
+        prove_metrics(folder, manifest.metrics, exactly=manifest.has_ended())
+        measured = MetricsFile(folder / files.METRICS, manifest.metrics.length)
+    return Run(
+        folder=Path(path),
+        config=Config(**check_options(str(path), settings, CONFIG_OPTIONS, text=False), hyperparameters=own),
+        status=standing.status,
+        round=standing.round,
+        reason=standing.reason,
+        measured=measured,
+        identity=_object(folder, manifest, files.IDENTITY, check_identity),
+        environment=_object(folder, manifest, files.ENVIRONMENT, check_environment),
+        _manifest=manifest,
+    )
+
+
+def _object(
+    folder: RunFolder, manifest: Manifest | None, name: str, check: Callable[[str, Any], dict[str, Any]]
+) -> dict[str, Any]:
+    content = read_proven(folder, manifest, name)
+    return {} if content is None else check(str(folder / name), files.parse_object(folder / name, content))
+
+
+def find_runs(root: str | Path) -> list[Path]:
+    """The folders in ``root`` or below it that hold a run, in alphabetical order. Links to folders aren't followed."""
+    found = set()
+    for place, below, names in os.walk(root):
+        folder = Path(place)
+        if {files.CONFIG, files.MANIFEST} & set(names) and RunFolder(folder).holds_run():
+            # One that was set aside when its successor's process was killed comes back when its folder is read.
+            found.add(folder.parent if folder.name in files.HIDDEN else folder)
+            below[:] = [name for name in below if not files.is_ours(name)]  # trackers keep thousands of files
+    return sorted(found)

@@ -1,0 +1,55 @@
+"""The names of trackers.
+
+One's own is a class ``module:Class`` with the three methods of ``Logger``; its options stand behind the name, as in
+``wandb,project=mine``.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from adabest.errors import InputError
+from adabest.extras import require
+from adabest.registry import Registry, check_options, options_of, split_specification
+from adabest.runs.trackers.base import Logger
+from adabest.runs.trackers.mlflow import MLflow
+from adabest.runs.trackers.tensorboard import TensorBoard
+from adabest.runs.trackers.trackio import Trackio
+from adabest.runs.trackers.wandb import WandB
+
+LOGGERS: Registry[type[Logger]] = Registry(
+    kind="logger",
+    group="adabest.loggers",
+    builtin={"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio},
+)
+
+
+def check_loggers(specifications: Iterable[str]) -> None:
+    """Makes sure that loggers can be made, without making them.
+
+    Raises:
+        InputError: If there is no such logger, it has no such option, or its package isn't installed.
+    """
+    for specification in specifications:
+        _find(specification)
+
+
+def make_logger(specification: str) -> Logger:
+    """Makes a logger from a specification such as ``wandb,project=mine``.
+
+    Raises:
+        InputError: As ``check_loggers``.
+    """
+    kind, options = _find(specification)
+    return kind(**options)
+
+
+def _find(specification: str) -> tuple[type[Logger], dict[str, Any]]:
+    name, options = split_specification(specification)
+    kind = LOGGERS.find(name)
+    methods = ("begin", "log", "end")
+    if not isinstance(kind, type) or not all(callable(getattr(kind, method, None)) for method in methods):
+        raise InputError(f"logger {name!r} should be a class with the methods {', '.join(methods)}, not {kind!r}")
+    package = getattr(kind, "requires", None)
+    if package is not None:
+        require(f"logger {name!r}", package, package)
+    return kind, check_options(f"logger {name!r}", options, options_of(kind))

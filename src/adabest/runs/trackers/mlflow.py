@@ -1,0 +1,83 @@
+"""MLflow, wherever ``MLFLOW_TRACKING_URI`` says, else in its local database, or without one in the run's folder."""
+
+import importlib
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from adabest.errors import InputError
+from adabest.runs.files import folder as files
+from adabest.runs.trackers.base import Tracked, numbers
+
+_TAG = "adabest.id"
+_STATES = {"finished": "FINISHED", "diverged": "FAILED"}
+
+
+class MLflow:
+    """Sends rows to an MLflow run, as metrics whose step is the round; settings are its parameters."""
+
+    requires = "mlflow"
+
+    def __init__(self, experiment: str = "") -> None:
+        """Chooses where to.
+
+        Args:
+            experiment: The MLflow experiment. By default ``MLFLOW_EXPERIMENT_NAME``, else adabest.
+        """
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "adabest")
+        self._client: Any = None
+        self._run = ""
+        self._known: dict[str, set[int]] = {}
+
+    def begin(self, run: Tracked) -> None:
+        """Opens the MLflow run that has this id as a tag, and sends what it lacks."""
+        mlflow: Any = importlib.import_module("mlflow")
+        try:
+            self._client = mlflow.MlflowClient()
+        except mlflow.exceptions.MlflowException as error:
+            if "MLFLOW_TRACKING_URI" in os.environ:
+                raise InputError(
+                    f"{error} Set MLFLOW_TRACKING_URI to a server, or unset it to keep the metrics in the run's folder"
+                ) from error
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # all that mlflow-skinny has without a server
+            self._client = mlflow.MlflowClient(tracking_uri=(run.folder / files.MLFLOW).resolve().as_uri())
+        self._run = self._open(run)
+        self._known = {}
+        there = self._client.get_run(self._run).data.params  # which MLflow never lets change, not even data_dir
+        new = {name: str(value) for name, value in run.config.items() if name not in there}
+        self._client.log_batch(self._run, params=[mlflow.entities.Param(name, value) for name, value in new.items()])
+        for row in run.rows:
+            self.log(row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Sends those metrics of a row that aren't there from before the run was resumed."""
+        kind: Any = importlib.import_module("mlflow.entities").Metric
+        now, step = int(1000 * time.time()), row["round"]
+        new = {name: value for name, value in numbers(row).items() if step not in self._steps(name)}
+        self._client.log_batch(self._run, metrics=[kind(name, value, now, step) for name, value in new.items()])
+        for name in new:
+            self._known[name].add(step)
+
+    def end(self, status: Mapping[str, Any]) -> None:
+        """Closes the run; one that was interrupted counts as killed until it is resumed."""
+        for name, value in status.items():
+            self._client.set_tag(self._run, name, str(value))
+        self._client.set_terminated(self._run, _STATES.get(status["status"], "KILLED"))
+
+    def _open(self, run: Tracked) -> str:
+        """The id of the MLflow run, which is made if there is none."""
+        experiment = self._client.get_experiment_by_name(self._experiment)
+        place = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)
+        for found in self._client.search_runs([place], f"tags.`{_TAG}` = '{run.id}'"):
+            self._client.update_run(found.info.run_id, status="RUNNING")
+            return str(found.info.run_id)
+        tags = {_TAG: run.id, **({"group": run.group} if run.group else {})}
+        return str(self._client.create_run(place, run_name=run.name, tags=tags).info.run_id)
+
+    def _steps(self, metric: str) -> set[int]:
+        """The rounds whose value of a metric MLflow has, asked for once; it would keep a second value beside it."""
+        if metric not in self._known:
+            history = self._client.get_metric_history(self._run, metric)
+            self._known[metric] = {point.step for point in history}
+        return self._known[metric]

@@ -1,0 +1,277 @@
+"""The task of this package's runs: a classifier, its data set, and the partition of it."""
+
+import contextlib
+import functools
+import hashlib
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adabest import random
+from adabest.data.augmentation import Augmentation, none
+from adabest.data.dataset import Dataset
+from adabest.data.inputs import Inputs
+from adabest.errors import InputError
+from adabest.federation.batches import batch_table, batches_per_epoch
+from adabest.federation.partition import Partition
+from adabest.models.keyed import set_dropout_key
+from adabest.models.vector import VectorModel
+from adabest.random import Purpose
+from adabest.registry import Registry
+from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+LOSSES: Registry[Loss] = Registry(
+    kind="loss",
+    group="adabest.losses",
+    builtin={"cross-entropy": functional.cross_entropy},
+)
+
+_EVALUATION_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class DeviceData:
+    """A data set's tensors on a device; the attributes are those of ``Dataset``."""
+
+    dataset: Dataset
+    x_train: Tensor | Inputs
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+_ON_DEVICES: weakref.WeakValueDictionary[tuple[int, torch.device], DeviceData] = weakref.WeakValueDictionary()
+
+
+def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
+    """A data set on a device: one copy for all tasks that use it at the same time."""
+    found = _ON_DEVICES.get((id(dataset), device))
+    if found is None:
+        others = (tensor.to(device) for tensor in (dataset.y_train, dataset.x_test, dataset.y_test))
+        found = DeviceData(dataset, dataset.x_train.to(device), *others)
+        _ON_DEVICES[id(dataset), device] = found
+    return found
+
+
+class ClassificationTask:
+    """Mini-batch training of a classifier on partitioned data.
+
+    Batches, augmentation and dropout are drawn by (seed, round, client, step), so they are the same whatever the order.
+
+    Attributes:
+        data: The data set on the device.
+        partition: Who has which samples.
+        model: The classifier.
+        loss: Of (class scores, labels).
+        augmentation: Of training inputs.
+        batch_size: Samples in a batch.
+        seed: The run's.
+        kind: Tasks with the same one can be trained together: their models, data and batches have the same shapes, and
+            what isn't trained in their models is the same. Good as long as a task of that kind exists.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        partition: Partition,
+        module: nn.Module,
+        *,
+        loss: Loss = functional.cross_entropy,
+        augmentation: Augmentation = none,
+        epochs: int = 5,
+        batch_size: int = 45,
+        local_steps: Literal["own", "mean"] = "own",
+        seed: int = 0,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+        kind: Hashable | None = None,
+    ) -> None:
+        if epochs < 1:
+            raise InputError(f"epochs = {epochs}: clients need at least one pass over their samples")
+        if batch_size < 1:
+            raise InputError(f"batch_size = {batch_size}: a batch needs at least one sample")
+        device = device or torch.device("cpu")
+        self.partition = partition
+        self.model = VectorModel(module, device, dtype)
+        self.data = on_device(dataset, device)
+        self.loss, self.augmentation = loss, augmentation
+        self.batch_size, self.seed = batch_size, seed
+        structure = id(self.model) if kind is None else kind
+        fixed = _fingerprint_of_fixed(self.model.module)
+        functions = (id(loss), id(augmentation))  # which may have no hash
+        self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
+        self._initial = self.model.vector.clone()
+        self._epochs = epochs
+        self._mean_steps = None
+        if local_steps == "mean":
+            mean_samples = partition.samples[partition.training].mean()
+            self._mean_steps = epochs * int(np.ceil(mean_samples / batch_size))
+        self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
+        self._dtype, self._device = dtype, device
+        self._batches: tuple[tuple[int, int], Tensor] | None = None
+        self._try_out()
+
+    def initial_model(self) -> Tensor:
+        """θ_0."""
+        return self._initial.clone()
+
+    def samples(self, client: int) -> int:
+        """n_i."""
+        return int(self.partition.offsets[client + 1] - self.partition.offsets[client])
+
+    def steps(self, client: int) -> int:
+        """K_i: the client's own number of batches, or everyone's mean if so configured."""
+        if self._mean_steps is not None:
+            return self._mean_steps
+        return self._epochs * int(batches_per_epoch(self.samples(client), self.batch_size))
+
+    @functools.cached_property
+    def most_steps(self) -> int:
+        """The largest K_i; cached, since it looks at the whole population."""
+        if self._mean_steps is not None:
+            return self._mean_steps
+        most = int(self.partition.samples[self.partition.training].max())
+        return self._epochs * int(batches_per_epoch(most, self.batch_size))
+
+    @functools.cached_property
+    def indices(self) -> Tensor:
+        """The samples of all clients on the device, those of client 0 first."""
+        return torch.from_numpy(self.partition.indices).to(self._device)
+
+    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
+        """Forward and backward on one batch."""
+        chosen = self._batches_of(client, round_number)[step]
+        x = self.inputs(chosen)
+        if self.augmentation is not none:
+            places = torch.arange(len(chosen), device=self._device)
+            keys = random.bits(self.seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            x = self.augmentation(x, keys)
+        set_dropout_key(self.model.module, self.seed, round_number, client, step)
+        return self._pass(w, x, self.data.y_train[chosen])
+
+    def full_gradient(self, w: Tensor, client: int) -> Tensor:
+        """The gradient over all samples of a client, without augmentation or dropout."""
+        chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
+        total = torch.zeros_like(w)
+        with self._evaluating():
+            for part in torch.split(chosen, _EVALUATION_BATCH):
+                x, y = self._normalise(self.data.x_train[part]), self.data.y_train[part]
+                total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
+        return total
+
+    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
+        """Loss and accuracy on the test set."""
+        loss, right = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
+        return Scores(loss, float(right.mean()))
+
+    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
+        """Accuracy on each validation client, summarised."""
+        held_out = self.partition.validation
+        if len(held_out) == 0:
+            return None
+        counts = self.partition.samples[held_out]
+        chosen = torch.from_numpy(np.concatenate([self.partition.of(client) for client in held_out])).to(self._device)
+        _, right = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
+        owner = np.repeat(np.arange(len(held_out)), counts)
+        accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
+        worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
+        return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
+
+    def _batches_of(self, client: int, round_number: int) -> Tensor:
+        """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for."""
+        if self._batches is None or self._batches[0] != (client, round_number):
+            own, steps = self.samples(client), self.steps(client)
+            per_epoch = int(batches_per_epoch(own, self.batch_size))
+            epochs = -(-steps // per_epoch)
+            table = batch_table(
+                self.seed,
+                round_number,
+                np.array([client]),
+                np.array([own]),
+                epochs=epochs,
+                batch_size=self.batch_size,
+            )
+            indices = self.partition.of(client)[table.reshape(-1, self.batch_size)[:steps]]
+            self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
+        return self._batches[1]
+
+    def inputs(self, chosen: Tensor, room: Tensor | None = None) -> Tensor:
+        """Training inputs, normalised, and if there is room for them, there."""
+        x: Any = self.data.x_train
+        return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], room)
+
+    def _normalise(self, x: Tensor, room: Tensor | None = None) -> Tensor:
+        copied = x.to(self._dtype, copy=True) if room is None else room.copy_(x)
+        return copied.sub_(self._mean).div_(self._std)
+
+    def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
+        self.model.load(w)
+        self.model.gradient.zero_()
+        scores = self.model.module(x)
+        loss = self.loss(scores, y)
+        torch.autograd.backward(loss)
+        accuracy = (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
+        return LocalPass(self.model.gradient, loss.detach(), accuracy)
+
+    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> tuple[float, np.ndarray]:
+        """The mean loss over samples, and for each sample whether it was classified rightly."""
+        self.model.load(w)
+        loss, right = 0.0, []
+        with self._evaluating(), torch.no_grad():
+            for part_x, part_y in zip(
+                torch.split(x, _EVALUATION_BATCH), torch.split(y, _EVALUATION_BATCH), strict=True
+            ):
+                heartbeat()
+                scores = self.model.module(self._normalise(part_x))
+                loss += float(self.loss(scores, part_y)) * len(part_y)
+                right.append((scores.argmax(dim=1) == part_y).cpu().numpy())
+        return loss / len(y), np.concatenate(right)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Without dropout; afterwards with it again, even if the user interrupts."""
+        self.model.module.eval()
+        try:
+            yield
+        finally:
+            self.model.module.train()
+
+    def _try_out(self) -> None:
+        """Finds out before any long work whether augmentation and loss fit the inputs and the model."""
+        x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
+        try:
+            moved: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
+        except Exception as error:
+            shape = tuple(x.shape[1:])
+            raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
+        if not (isinstance(moved, Tensor) and moved.shape == x.shape and moved.dtype == x.dtype):
+            gave = f"{moved.dtype} of shape {tuple(moved.shape)}" if isinstance(moved, Tensor) else type(moved).__name__
+            raise InputError(
+                f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
+            )
+        try:
+            value = self.loss(self.model.module(x), y)
+        except Exception as error:
+            raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
+        if not (isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad):
+            raise InputError(
+                "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
+            )
+
+
+def _fingerprint_of_fixed(module: nn.Module) -> str:
+    """Of everything in a model that isn't trained: frozen parameters and buffers."""
+    digest = hashlib.sha256()
+    frozen = ((name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad)
+    for name, tensor in (*frozen, *module.named_buffers()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
