@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pages import make_run, store
 from paper_results import made, of
-from test_reproduce import make_specification
+from small_specification import make_specification
 from tiny_runs import arguments, break_off, command, ends_after, results, resume, run, stripes, tiny
 
 import adabest
@@ -550,7 +550,7 @@ class TestRule:
         assert "math:pi" not in named_now()
 
     def test_a_name_is_that_of_a_thing(self) -> None:
-        assert stands_for("test_names:Received", Received)
+        assert stands_for(f"{__name__}:Received", Received)
         assert stands_for("tiny_runs:stripes", stripes)
         assert stands_for("adabest.data.digits:Defaults", adabest.Defaults)  # where it is imported to
         assert not stands_for("tiny_runs:stripes", run)

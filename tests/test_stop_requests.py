@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import TESTS, arguments, tiny
+from tiny_runs import HELPERS, arguments, tiny
 
 import adabest
 from adabest import stop_requests
@@ -45,7 +45,7 @@ LONG = tiny(rounds=100_000, evaluate_every=1, checkpoint_every=5, threads=1)
 def begun(*given: Any) -> Iterator[subprocess.Popen[str]]:
     """``adabest`` as a process of its own, from the moment on in which it begins to import what is heavy."""
     line = [sys.executable, "-c", PROGRAM, *map(str, given)]
-    child = subprocess.Popen(line, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(line, cwd=HELPERS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"

@@ -1,0 +1,392 @@
+"""What a round costs: counted, by the paper, and in real runs."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relatives import FedDane
+from tiny_runs import run
+from torch import Tensor
+
+import adabest
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.costs.count import AlgorithmCosts, count_costs, play
+from adabest.costs.formula import Formula, symbol
+from adabest.costs.operations import OperationCounter
+from adabest.costs.sizes import Sizes
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Simulation
+from adabest.errors import InputError
+from adabest.federation.roster import Attendance
+from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+
+NAMES = list(ALGORITHMS.builtin)
+K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))
+BARE = LocalTraining(clip=0.0)
+
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+
+
+def has(kind: str) -> Callable[[Collection[str]], bool]:
+    """Whether a term has a symbol."""
+    return lambda term: kind in term
+
+
+def costs_of(algorithm: str | Algorithm, precision: Any = "float32") -> AlgorithmCosts:
+    (found,) = count_costs([algorithm], Sizes(1, precision=precision)).algorithms.values()
+    return found
+
+
+class Hand(NamedTuple):
+    """Costs worked out by hand from the formulas that stand in the algorithm's docstring."""
+
+    client: Formula
+    server: Formula
+    storage: tuple[Formula, Formula]
+    sent: tuple[Formula, Formula]
+
+
+SGD = K * (g + n * s + n * m)  # w − η ∇L
+MEAN = P * n * (s + m) + n * m  # Σ v_i x_i / |P|
+NOTHING = 0 * n
+BY_HAND = {
+    "fedavg": Hand(SGD, MEAN, (NOTHING, NOTHING), (4 * n, 4 * n + 4)),
+    # o = −μθ once, then o + μw in every step
+    "fedprox": Hand(SGD + n * m + K * n * (2 * s + m), MEAN, (NOTHING, NOTHING), (4 * n, 4 * n + 4)),
+    # o = h/w_i − h_i; Δh = (θ − w)/(Kη) − h; h_i + Δh; w_i Δh. Σn_i and Σ1, for the progressive mean, take 8 bytes each
+    "scaffold": Hand(
+        SGD + n * (s + m) + K * n * s + n * (2 * s + m) + n * s + n * m,
+        2 * MEAN + n * (s + m),
+        (4 * n, 4 * n + 16),
+        (8 * n + 4, 8 * n),
+    ),
+    # the same without w_i Δh; the mean under two weights; a (θ − θ̄) − b h; h + c (...)
+    "scaffold-m": Hand(
+        SGD + n * (s + m) + K * n * s + n * (2 * s + m) + n * s,
+        2 * MEAN + n * (2 * s + 2 * m) + n * (s + m),
+        (4 * n, 4 * n + 16),
+        (8 * n + 4, 4 * n + 8),
+    ),
+    # o = −μ_i (h_i + θ), then o + μ_i w in every step; h_i + (θ − w); h + c (θ − θ̄); θ̄ − h
+    "feddyn": Hand(
+        SGD + n * (s + m) + K * n * (2 * s + m) + 2 * n * s,
+        MEAN + n * (2 * s + m) + n * s,
+        (4 * n, 4 * n + 16),
+        (4 * n + 4, 4 * n),
+    ),
+    # o = −(μ_i h_i); h_i/(t − t'_i) + (θ − w); β (θ̄_prev − θ̄); θ̄ − h. t'_i takes 8 bytes, Σn_i, Σ1 and β take 8 each
+    "adabest": Hand(
+        SGD + n * m + K * n * s + n * (2 * s + m),
+        MEAN + n * (s + m) + n * s,
+        (4 * n + 8, 4 * n + 24),
+        (4 * n + 4, 4 * n + 4),
+    ),
+}
+
+of_the_paper = pytest.mark.parametrize("name", BY_HAND)
+
+
+class TestCounts:
+    @of_the_paper
+    def test_by_hand(self, name: str) -> None:
+        found, expected = costs_of(name), BY_HAND[name]
+        assert found.client.arithmetic == expected.client
+        assert found.server.arithmetic == expected.server
+        assert (found.client_bytes, found.server_bytes) == expected.storage
+        assert (found.down, found.up) == expected.sent
+
+    @of_the_paper
+    def test_what_all_have_in_common(self, name: str) -> None:
+        """Clipping scales by one number, of which the norm must be known; weight decay adds λw."""
+        found = costs_of(name)
+        assert found.guards.arithmetic == K * n * m + K * n * (s + m)
+        assert found.guards.other == K * n * symbol("linalg_vector_norm")
+        assert (
+            found.guards.numbers == 6 * K
+        )  # infinite? 1/norm, times c, at most one, a number that is none, which of them
+        assert found.scored.arithmetic == P * n * (2 * s + m) + n * m
+        assert found.scored.other == P * n * symbol("copy") + 3 * n * symbol("copy")
+        assert (found.scored_client_bytes, found.scored_server_bytes) == (4 * n, 8 * n)
+
+    def test_what_is_neither_addition_nor_multiplication(self) -> None:
+        others = {name: (str(of.client.other), str(of.server.other)) for name, of in all_costs().items()}
+        assert others["adabest"] == ("n neg", "n copy")
+        assert others["scaffold"] == ("0", "2n copy")
+        assert {others[name] for name in ("fedavg", "fedprox", "feddyn")} == {("0", "n copy")}
+
+    def test_an_option_of_an_algorithm_counts(self) -> None:
+        """Outside of the clipping FedDyn's μw joins the weight decay, which then adds nothing."""
+        found = costs_of("feddyn,clip_proximal=false")
+        assert found.client.arithmetic == BY_HAND["feddyn"].client
+        assert found.guards.arithmetic == K * n * m
+
+    def test_double_precision_doubles_what_are_numbers(self) -> None:
+        found = costs_of("adabest", "float64")
+        assert (found.client_bytes, found.server_bytes) == (8 * n + 8, 8 * n + 24)
+        assert (found.down, found.up) == (8 * n + 8, 8 * n + 8)
+        assert found.client == costs_of("adabest").client
+
+    def test_several_exchanges_add_up(self) -> None:
+        found = costs_of(FedDane())
+        assert str(found.client.arithmetic) == "K(g + 3ns + 2nm) + G + 4ns + 2nm"
+        assert found.server.arithmetic == 2 * MEAN
+        assert (found.down, found.up) == (16 * n, 8 * n)
+
+    @every_algorithm
+    @settings(deadline=None, max_examples=15)
+    @given(st.integers(2, 400), st.integers(1, 7), st.integers(1, 6))
+    def test_the_formulas_hold_at_any_size(self, name: str, size: int, steps: int, replies: int) -> None:
+        sizes, found = Sizes(size, steps, replies), all_costs()[name]
+        played = play(ALGORITHMS.find(name)(), sizes, BARE)
+        for counts, compute in ((played.client, found.client), (played.server, found.server)):
+            gradients = counts.pop("g", 0)
+            everything = (compute.arithmetic + compute.other + compute.numbers).value(sizes.values())
+            assert sum(counts.values()) == everything
+            assert gradients in (0, steps)
+            for kind in ("s", "m"):
+                mine = compute.arithmetic.where(has(kind))
+                on_numbers = compute.numbers.value(sizes.values())
+                assert 0 <= counts[kind] - mine.value(sizes.values()) <= on_numbers
+        for kind, formula in {
+            "client": found.client_bytes,
+            "server": found.server_bytes,
+            "down": found.down,
+            "up": found.up,
+        }.items():
+            assert played.sizes[kind] == formula.value(sizes.values())
+
+    @every_algorithm
+    def test_the_engine_does_no_more(self, name: str) -> None:
+        """What the reference engine does to vectors is what is counted; the rest of it is about losses."""
+        algorithm, training = ALGORITHMS.find(name)(), LocalTraining(weight_decay=1e-3)
+        counts = {}
+        for size in (500, 700):
+            task = Flat(size)
+            simulation = Simulation(
+                algorithm, task, np.arange(4), training=training, attendance=Attendance(participation=1.0)
+            )
+            simulation.step()
+            engine, context = ReferenceEngine(no_heartbeat), simulation._context(2, 0)
+            message = algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
+            clients = {0: simulation.client_state(0)}
+            counter = OperationCounter()
+            with counter:
+                engine.exchange([simulation._exchange(algorithm.phases[0], clients, message, context)])
+            counts[size] = counter.counts
+        found = all_costs()[name]
+        expected = found.client.arithmetic + found.guards.arithmetic
+        more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}
+        values = {**Sizes(1, steps=Flat.pace).values(), "n": 1}
+        for kind in ("s", "m"):
+            assert more[kind] == expected.where(has(kind)).value(values)
+        assert sum(more.values()) == (expected + found.client.other + found.guards.other).value(values)
+
+
+def all_costs() -> dict[str, AlgorithmCosts]:
+    if not _ALL:
+        _ALL.update(count_costs(None, Sizes(1)).algorithms)
+    return _ALL
+
+
+_ALL: dict[str, AlgorithmCosts] = {}
+
+
+class Flat:
+    """Clients whose gradient is the same everywhere."""
+
+    pace = 3
+
+    def __init__(self, size: int) -> None:
+        self._gradient = torch.linspace(-1.0, 1.0, size)
+
+    def initial_model(self) -> Tensor:
+        return torch.ones_like(self._gradient)
+
+    def samples(self, client: int) -> int:
+        return 5 + client
+
+    def steps(self, client: int) -> int:
+        return self.pace
+
+    def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
+        return LocalPass(self._gradient, torch.zeros(()), torch.zeros(()))
+
+    def full_gradient(self, w: Tensor, client: int) -> Tensor:
+        return self._gradient
+
+    def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
+        return Scores(0.0, 0.0)
+
+    def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
+        return None
+
+
+class TestPaper:
+    """Appendix "Algorithmic Costs": its formulas with n = 10, K = 3, |P| = 4, g = 1000."""
+
+    VALUES = Sizes(10, 3, 4).values() | {"g": 1000}
+
+    @pytest.mark.parametrize(
+        ("algorithm", "client", "server"),
+        [
+            ("fedavg", 3 * 1020, 40),
+            ("scaffold-m", 3 * 1020 + 60 + 40, 40 + 20 + 20),
+            ("feddyn", 3 * 1020 + 90 + 30 + 20, 40 + 30 + 10),
+            ("adabest", 3 * 1020 + 30 + 20, 40 + 20 + 10),
+        ],
+    )
+    def test_compute(self, algorithm: str, client: int, server: int) -> None:
+        paper = all_costs()[algorithm].paper
+        assert paper.client is not None
+        assert paper.server is not None
+        assert paper.client.value(self.VALUES) == client
+        assert paper.server.value(self.VALUES) == server
+
+    def test_storage_and_communication(self) -> None:
+        papers = {name: all_costs()[name].paper for name in NAMES}
+        for name in ("scaffold-m", "feddyn", "adabest"):
+            assert papers[name].client_storage == papers[name].server_storage == n
+        sent = {name: (str(paper.down), str(paper.up)) for name, paper in papers.items() if paper.down is not None}
+        assert sent == {
+            "scaffold": ("2n", "2n"),
+            "scaffold-m": ("2n", "n"),
+            "feddyn": ("n", "n"),
+            "adabest": ("n", "n"),
+        }
+
+    def test_what_it_does_not_count(self) -> None:
+        assert set(vars(all_costs()["fedprox"].paper).values()) == {None}
+        assert all_costs()["scaffold"].paper.client is None
+        assert all_costs()["fedavg"].paper.client_storage is None
+        assert set(vars(costs_of(FedDane()).paper).values()) == {None}
+
+    def test_one_derived_from_the_papers_is_not_the_papers(self) -> None:
+        assert costs_of(Wasteful()).paper.client is None
+        assert costs_of(AdaBest(beta=0.5)).paper.client == all_costs()["adabest"].paper.client
+
+    def test_its_order_of_the_algorithms_is_ours(self) -> None:
+        """AdaBest computes least of the three on both sides; a step of SCAFFOLD costs what AdaBest's does, though."""
+        values = Sizes(1000).values()
+        for side in ("client", "server"):
+            theirs = {name: getattr(all_costs()[name].paper, side).value(values) for name in ("scaffold-m", "feddyn")}
+            ours = {name: getattr(all_costs()[name], side).arithmetic.value(values) for name in theirs}
+            adabest = all_costs()["adabest"]
+            assert getattr(adabest.paper, side).value(values) < min(theirs.values())
+            assert getattr(adabest, side).arithmetic.value(values) < min(ours.values())
+
+
+@dataclass(frozen=True)
+class Wasteful(AdaBest):
+    """AdaBest that works out its offset twice, takes a root, and sends its estimate along."""
+
+    class LongReply(NamedTuple):
+        model: Tensor
+        samples: Tensor
+        estimate: Tensor
+
+    def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
+        correction = super().client_start(client, message, context)
+        assert correction.offset is not None
+        return correction._replace(offset=(correction.offset + correction.offset.abs().sqrt() * 0.0))
+
+    def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> Any:
+        kept, reply = super().client_finish(client, message, model, context)
+        return kept, self.LongReply(*reply, kept.h)
+
+
+@dataclass(frozen=True)
+class Squares(FedAvg):
+    """FedAvg with a matrix of all products."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        torch.outer(cloud, cloud)
+        return super().server_step(server, cloud, replies, context)
+
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    """FedAvg that fails."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        raise ZeroDivisionError("by hand")
+
+
+class TestOwnAlgorithms:
+    @pytest.mark.usefixtures("trusting")
+    def test_waste_is_seen(self) -> None:
+        wasteful, plain = costs_of(f"{__name__}:Wasteful"), all_costs()["adabest"]
+        assert wasteful.client.arithmetic - plain.client.arithmetic == n * s + n * m
+        assert wasteful.client.other - plain.client.other == n * symbol("abs") + n * symbol("sqrt")
+        assert wasteful.up - plain.up == 4 * n
+        assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
+
+    def test_what_the_counter_does_not_know_is_told(self) -> None:
+        found = adabest.costs(parameters=100, algorithms=["adabest", Wasteful()])
+        (note,) = [note for note in found.notes if note.startswith("Neither s nor m")]
+        assert "n neg (adabest); n abs + n neg + n sqrt (wasteful)" in note
+
+    def test_what_has_no_formula_is_refused(self) -> None:
+        with pytest.raises(
+            InputError, match=r"no formula for the costs of squares: \d+ of 'm' were counted at n = 3000"
+        ):
+            costs_of(Squares())
+
+    def test_its_own_mistakes_say_where_they_were_made(self) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            costs_of(Broken())
+        assert caught.value.__notes__ == ["while the costs of broken were counted"]
+
+
+class TestRuns:
+    """The bytes that a run counts are those of the table."""
+
+    @pytest.mark.parametrize("algorithm", [*NAMES, f"{__name__}:Wasteful", "relatives:FedDane"])
+    @pytest.mark.parametrize("precision", ["float32", "float64"])
+    def test_bytes(self, algorithm: str, precision: Any, tmp_path: Path) -> None:
+        done = run(tmp_path / "run", algorithm=algorithm, precision=precision, rounds=3, unbalance=0.3)
+        table = adabest.costs(
+            "mlp,hidden=8",
+            algorithms=[algorithm],
+            input_shape=(1, 6, 6),
+            classes=3,
+            participants=3,
+            population=8,
+            precision=precision,
+        )
+        assert table.sizes.parameters == done.identity["parameters"]
+        (row,) = table.tables["communication-down"].rows
+        assert done.final["bytes_down"] == 3 * 3 * int(row[4].replace(",", ""))
+        (row,) = table.tables["communication-up"].rows
+        assert done.final["bytes_up"] == 3 * 3 * int(row[4].replace(",", ""))
+
+    @every_algorithm
+    def test_storage(self, name: str) -> None:
+        """What a checkpoint would hold."""
+        size, clients = 50, 6
+        simulation = Simulation(
+            ALGORITHMS.find(name)(), Flat(size), np.arange(clients), attendance=Attendance(participation=0.5)
+        )
+        for _ in range(6):
+            simulation.step()
+        tensors, seen = simulation.snapshot().tensors, len(simulation.state.clients)
+        assert 3 < seen <= clients
+
+        def kept(prefix: str) -> int:
+            return sum(t.numel() * t.element_size() for key, t in tensors.items() if key.startswith(prefix))
+
+        found, values = all_costs()[name], {"n": size}
+        assert kept("server.") == found.server_bytes.value(values)
+        assert kept("clients.state.") == seen * found.client_bytes.value(values)
+        assert kept("clients.model") == seen * found.scored_client_bytes.value(values)
+        assert kept("scored.total") == found.scored_server_bytes.value(values)

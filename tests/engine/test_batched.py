@@ -1,0 +1,498 @@
+"""The batched engine equals the reference engine: every algorithm, kinds of models, settings of local training."""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import odd_models
+import pytest
+import torch
+from quadratics import random_quadratics
+from quadratics import simulate as simulate_quadratics
+from recording import make
+from relatives import FedAdam, FedDane, FedNova, VrlSgd
+from side_by_side import Case, StackedEngine, assert_alike, distance, run, simulate
+from torch import Tensor
+from torch.nn import functional
+
+from adabest import random
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.data.augmentation import flip_crop
+from adabest.engine import batched
+from adabest.engine.batched import BatchedEngine
+from adabest.engine.cpu.trainer import Loop
+from adabest.engine.gpu.program import Program
+from adabest.engine.gpu.trainer import Bench, Precision, setting
+from adabest.engine.interface import stacked_states
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.simulation import Rules
+from adabest.errors import Diverged, InputError, Interrupted
+from adabest.random import Purpose
+from adabest.tasks.base import no_heartbeat
+
+MLP = Case("mlp,hidden=9x5", (2, 6, 6))
+MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
+CASES = {
+    "logistic": Case("logistic", (5,)),
+    "mlp": MLP,
+    "cnn": Case("cnn", (1, 16, 16), augmentation=flip_crop, options=(("epochs", 1),)),
+    "resnet": Case("resnet,width=8", (3, 4, 4), augmentation=flip_crop, options=(("epochs", 1),)),
+    "mixed": MIXED,
+}
+VARIANTS = [
+    "adabest,beta_decay=0.5,patience=1",
+    "feddyn,clip_proximal=false",
+    "scaffold,sample_mean=progressive",
+    "scaffold-m,sample_mean=progressive",
+]
+
+every_engine = pytest.mark.parametrize("engine", [StackedEngine, BatchedEngine], ids=["stacked", "chosen"])
+
+
+def algorithm_of(name: str) -> Algorithm:
+    return ALGORITHMS.find(name)()
+
+
+# --- Algorithms and models --------------------------------------------------------------------------------------------
+
+
+@every_engine
+@pytest.mark.parametrize("unbalance", [0.0, 1.0])
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_every_algorithm_with_an_mlp(name: str, unbalance: float, engine: Any) -> None:
+    assert_alike(algorithm_of(name), MLP._replace(unbalance=unbalance), engine)
+
+
+@every_engine
+@pytest.mark.parametrize("specification", VARIANTS)
+def test_options_of_algorithms(specification: str, engine: Any) -> None:
+    assert_alike(make(specification), CASES["logistic"], engine)
+
+
+@every_engine
+@pytest.mark.parametrize("model", CASES)
+def test_every_model_with_adabest(model: str, engine: Any) -> None:
+    rounds = 2 if model in ("cnn", "resnet") else 3
+    assert_alike(AdaBest(), CASES[model], engine, rounds=rounds)
+
+
+@every_engine
+@pytest.mark.parametrize("model", ["logistic", "mlp", "mixed"])
+def test_in_float32(model: str, engine: Any) -> None:
+    assert_alike(FedDyn(), CASES[model]._replace(dtype=torch.float32), engine, limit=2e-3)
+
+
+@every_engine
+@pytest.mark.parametrize("name", odd_models.MODELS)
+def test_odd_models(name: str, engine: Any) -> None:
+    assert_alike(FedDyn(), Case(odd_models.make(name), odd_models.INPUT), engine, rounds=2)
+
+
+@pytest.mark.soak
+@every_engine
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("unbalance", [0.0, 1.0])
+@pytest.mark.parametrize("model", CASES)
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_everything_with_everything(name: str, model: str, unbalance: float, dtype: torch.dtype, engine: Any) -> None:
+    limit = 1e-11 if dtype == torch.float64 else 2e-3
+    assert_alike(algorithm_of(name), CASES[model]._replace(unbalance=unbalance, dtype=dtype), engine, limit=limit)
+
+
+# --- Algorithms of users ----------------------------------------------------------------------------------------------
+
+
+class Restless(FedAvg):
+    """Everything that a correction may be: clients that start apart, with numbers of their own and for all."""
+
+    def client_start(self, client: Any, message: Any, context: Any) -> Any:
+        start = message.cloud * (1 + 0.01 / context.samples)
+        return (
+            super()
+            .client_start(client, message, context)
+            ._replace(
+                start=start,
+                scale=0.5 + 1 / context.steps,
+                offset=0.01 * message.cloud,  # one for all
+                rho=message.cloud.new_tensor([0.02]),
+                rho_prime=0.1 / context.samples,
+            )
+        )
+
+
+@every_engine
+@pytest.mark.parametrize("algorithm", [FedAdam(), FedDane(), FedNova(), VrlSgd(), Restless()], ids=repr)
+def test_algorithms_of_users(algorithm: Algorithm, engine: Any) -> None:
+    assert_alike(algorithm, MLP, engine)
+
+
+def test_tasks_of_other_kinds_are_left_to_the_reference_engine() -> None:
+    task = random_quadratics(0, 4, unbalanced=True)
+    mine, truth = simulate_quadratics(AdaBest(), task), simulate_quadratics(AdaBest(), task)
+    mine._engine = BatchedEngine(no_heartbeat)
+    for simulation in (mine, truth):
+        for _ in range(3):
+            simulation.step()
+    assert torch.equal(mine.state.cloud, truth.state.cloud)
+
+
+# --- Settings ---------------------------------------------------------------------------------------------------------
+
+
+def smoothed(scores: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, y, label_smoothing=0.2) + 0.01 * scores.square().mean()
+
+
+def noisy(images: Tensor, keys: Tensor) -> Tensor:
+    """Written for one batch of images, as users see it."""
+    draws: Tensor = random.uniform(random.bits(3, Purpose.AUGMENTATION, keys)).to(images.dtype)
+    return images + 0.1 * draws[:, None, None, None]
+
+
+def swapped(images: Tensor, keys: Tensor) -> Tensor:
+    """Mixes each image with its neighbour in the batch, which must be one of the same client."""
+    return 0.8 * images + 0.2 * images.roll(1, dims=0)
+
+
+SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
+    "own loss": (MLP._replace(options=(("loss", smoothed),)), None, None),
+    "flip-crop": (MLP._replace(augmentation=flip_crop), None, None),
+    "own augmentation": (MIXED._replace(augmentation=noisy), None, None),
+    "own augmentation of a batch": (MLP._replace(augmentation=swapped), None, None),
+    "no decay, no clip": (MLP, LocalTraining(clip=0), None),
+    "a clip that is always active": (MLP, LocalTraining(clip=0.01, weight_decay=0.1), None),
+    "mean local steps": (MLP._replace(options=(("local_steps", "mean"),)), None, None),
+    "server rate": (MLP, None, Rules(server_rate=0.7, scored_clients="all", average_from=2)),
+    "batches larger than clients": (MLP._replace(options=(("batch_size", 64),)), None, None),
+    "batches of one": (MLP._replace(options=(("batch_size", 1), ("epochs", 1))), None, None),
+    "a large seed": (MIXED._replace(seed=2**64 - 3), None, None),
+}
+
+
+@every_engine
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(name: str, engine: Any) -> None:
+    case, training, rules = SETTINGS[name]
+    assert_alike(AdaBest(), case, engine, training=training, rules=rules)
+
+
+@dataclass
+class Smoothed:
+    """A loss that is an object, and like most data classes has no hash."""
+
+    by: float
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(scores, y, label_smoothing=self.by)
+
+
+@every_engine
+def test_a_loss_without_a_hash(engine: Any) -> None:
+    assert_alike(FedAvg(), MLP._replace(options=(("loss", Smoothed(0.1)),)), engine, rounds=1)
+
+
+@every_engine
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_results_dont_depend_on_how_many_train_at_a_time(most: int, engine: Any) -> None:
+    assert_alike(FedDyn(), MIXED, functools.partial(engine, clients_in_parallel=most), rounds=2)
+
+
+def test_no_client_at_a_time_is_refused() -> None:
+    with pytest.raises(InputError, match="clients_in_parallel = 0: at least one client"):
+        BatchedEngine(no_heartbeat, clients_in_parallel=0)
+
+
+@every_engine
+@pytest.mark.parametrize("model", ["mlp", "mixed", "resnet"])
+def test_half_precision_comes_near(model: str, engine: Any) -> None:
+    """Bfloat16 has 8 bits: a round of it differs, but not much, and parameters stay in full precision."""
+    case = CASES[model]._replace(dtype=torch.float32)
+    half = simulate(AdaBest(), case, functools.partial(engine, precision=Precision(half=True)))
+    truth = simulate(AdaBest(), case, ReferenceEngine)
+    run(half, 1)
+    run(truth, 1)
+    assert half.state.cloud.dtype == torch.float32
+    assert 1e-6 < distance(half, truth) < 0.03
+
+
+@every_engine
+def test_half_precision_of_what_is_not_trained(engine: Any) -> None:
+    for name in ("frozen", "buffer"):
+        case = Case(odd_models.make(name), odd_models.INPUT, dtype=torch.float32)
+        half = simulate(AdaBest(), case, functools.partial(engine, precision=Precision(half=True)))
+        truth = simulate(AdaBest(), case, ReferenceEngine)
+        run(half, 1)
+        run(truth, 1)
+        assert 1e-6 < distance(half, truth) < 0.03
+
+
+# --- Memory as kernels read it ----------------------------------------------------------------------------------------
+
+
+def test_data_in_another_order_of_memory_is_laid_out_anew() -> None:
+    task = MLP.task()
+    images, labels = task.data.x_train, task.data.y_train
+    assert isinstance(images, Tensor)
+    turned = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as images with their channels last come
+    task.data = replace(task.data, x_train=turned, y_train=labels.repeat_interleave(2)[::2])
+    own = setting(task, Precision())
+    assert own.inputs.is_contiguous()
+    assert own.labels.is_contiguous()
+    assert torch.equal(own.inputs, images)
+    assert torch.equal(own.labels, labels)
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "waits"), [("logistic", 0), ("mlp", 1)])
+def test_only_a_stream_that_was_given_work_is_waited_for(
+    model: str, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture ends in an error if it waits for a stream that never waited for it."""
+    main, aside = mock.Mock(), mock.Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
+    program._aside = aside
+    program._work(moved=False, bent=False)
+    assert main.wait_stream.call_count == waits
+    assert bool(aside.wait_stream.call_count) == bool(waits)
+
+
+# --- What can't be batched --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", odd_models.ONE_BY_ONE)
+def test_what_cant_be_batched_is_trained_one_by_one(name: str) -> None:
+    case = Case(odd_models.make(name), odd_models.INPUT)
+    with pytest.warns(UserWarning, match="clients train one after another") as warned:
+        assert_alike(FedDyn(), case, StackedEngine, limit=0.0)
+    assert len(warned) == 1
+
+
+def test_a_loss_that_cant_be_batched() -> None:
+    def hardest(scores: Tensor, y: Tensor) -> Tensor:
+        losses = functional.cross_entropy(scores, y, reduction="none")
+        return losses[losses >= losses.mean()].mean()
+
+    with pytest.warns(UserWarning, match="clients train one after another"):
+        assert_alike(FedAvg(), MLP._replace(options=(("loss", hardest),)), StackedEngine, limit=0.0)
+
+
+# --- Ends -------------------------------------------------------------------------------------------------------------
+
+
+def message_of(engine: Callable[..., Any], case: Case, training: LocalTraining) -> str:
+    simulation = simulate(FedAvg(), case, engine, training=training)
+    with pytest.raises(Diverged) as diverged:
+        run(simulation, 10)
+    return f"{simulation.state.round}: {diverged.value}"
+
+
+@every_engine
+@pytest.mark.parametrize("model", ["mlp", "mixed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_divergence_is_told_in_the_same_words(model: str, dtype: torch.dtype, engine: Any) -> None:
+    rate = 1e30 if dtype == torch.float32 else 1e200
+    case, training = CASES[model]._replace(dtype=dtype), LocalTraining(learning_rate=rate, clip=0)
+    expected = message_of(ReferenceEngine, case, training)
+    assert "the training loss of client" in expected
+    assert message_of(engine, case, training) == expected
+    assert message_of(functools.partial(engine, clients_in_parallel=1), case, training) == expected
+
+
+@every_engine
+def test_divergence_in_the_very_first_step(engine: Any) -> None:
+    case = MLP._replace(options=(("loss", lambda scores, y: functional.cross_entropy(scores, y) / 0.0),))
+    expected = message_of(ReferenceEngine, case, LocalTraining())
+    assert expected.endswith("at local step 0 is inf")
+    assert message_of(engine, case, LocalTraining()) == expected
+
+
+@every_engine
+def test_a_norm_that_overflows_ends_the_run_only_where_it_is_needed(engine: Any) -> None:
+    """Gradients of 1e25 are numbers in float32, but the sum of their squares isn't."""
+
+    def steep(scores: Tensor, y: Tensor) -> Tensor:
+        return 1e25 * functional.cross_entropy(scores, y)
+
+    case = CASES["logistic"]._replace(dtype=torch.float32, options=(("loss", steep), ("epochs", 1)))
+    free = LocalTraining(clip=0, learning_rate=1e-26)
+    assert_alike(FedAvg(), case, engine, training=free, limit=2e-3, rounds=1)
+    clipped = LocalTraining(clip=1.0, learning_rate=1e-26)
+    assert message_of(engine, case, clipped) == message_of(ReferenceEngine, case, clipped)
+
+
+@every_engine
+def test_an_interruption_leaves_the_state_of_the_round_before(engine: Any) -> None:
+    beats = 0
+
+    def heartbeat() -> None:
+        nonlocal beats
+        beats += 1
+        if beats == 25:
+            raise Interrupted
+
+    def interrupted(_: Any) -> Any:
+        return engine(heartbeat)
+
+    simulation = simulate(AdaBest(), MLP, interrupted)
+    with pytest.raises(Interrupted):
+        run(simulation, 20)
+    truth = simulate(AdaBest(), MLP, ReferenceEngine)
+    run(truth, simulation.state.round)
+    assert simulation.state.round > 0
+    assert distance(simulation, truth) < 1e-11
+    run(simulation, 1)  # and it can go on
+    run(truth, 1)
+    assert distance(simulation, truth) < 1e-11
+
+
+@every_engine
+def test_a_run_goes_on_from_a_snapshot_to_the_last_bit(engine: Any) -> None:
+    whole, first, second = (simulate(AdaBest(), MIXED, engine) for _ in range(3))
+    run(whole, 4)
+    run(first, 2)
+    second.restore(first.snapshot())
+    run(second, 2)
+    one, other = whole.snapshot(), second.snapshot()
+    assert one.numbers == other.numbers
+    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+
+
+@every_engine
+def test_outcomes_dont_share_memory_with_later_rounds(engine: Any) -> None:
+    simulation = simulate(AdaBest(), MLP, engine)
+    simulation.step(cohort=np.array([0, 1]))
+    before = simulation.snapshot()
+    kept = {name: tensor.clone() for name, tensor in before.tensors.items()}
+    simulation.step(cohort=np.array([2, 3]))
+    assert all(torch.equal(before.tensors[name], kept[name]) for name in kept)
+    assert torch.equal(simulation.client_model(0), kept["clients.model"][0])
+
+
+# --- Memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    train = Bench.train
+
+    def scarce(self: Bench, groups: Any, heartbeat: Any) -> Any:
+        clients = sum(len(group.members) for group in groups)
+        asked.append(clients)
+        if clients > 2:
+            raise torch.OutOfMemoryError
+        return train(self, groups, heartbeat)
+
+    monkeypatch.setattr(Bench, "train", scarce)
+    mine = simulate(AdaBest(), MLP, StackedEngine)
+    cohort = np.arange(7)
+    mine.step(cohort=cohort)
+    assert asked == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+    truth = simulate(AdaBest(), MLP, ReferenceEngine)
+    truth.step(cohort=cohort)
+    assert distance(mine, truth) < 1e-11
+
+
+@pytest.mark.parametrize(
+    ("engine", "place", "message"),
+    [
+        (StackedEngine, Bench, r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"),
+        (BatchedEngine, Loop, r"memory ran out with a single client, whose model takes 0\.0 MiB .*smaller model"),
+    ],
+)
+def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(
+    engine: Any, place: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu = place is Loop
+
+    def nothing(*_: Any) -> Any:
+        if on_cpu:
+            torch.empty(2**62, dtype=torch.uint8)  # what torch itself raises
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(place, "train", nothing)
+    simulation = simulate(AdaBest(), MLP, engine)
+    with pytest.raises(InputError, match=message):
+        simulation.step()
+
+
+def test_other_errors_of_torch_are_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(Loop, "train", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        simulate(AdaBest(), MLP, BatchedEngine).step()
+
+
+def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked, given = stacked_states, list[int]()
+
+    def scarce(states: Any) -> Any:
+        given.append(len(states))
+        if len(states) > 2:
+            raise torch.OutOfMemoryError
+        return stacked(states)
+
+    monkeypatch.setattr(batched, "stacked_states", scarce)
+    simulate(AdaBest(), MLP, StackedEngine).step(cohort=np.arange(4))
+    assert given == [4, 2, 2]
+
+
+class TestCapacity:
+    @staticmethod
+    def bench(monkeypatch: pytest.MonkeyPatch, free: float, most: int | None = None) -> tuple[Bench, int]:
+        """A bench on a GPU that has memory for so many clients and exists only in its head."""
+        bench = Bench(MLP.task(), Precision(), most)
+        each = bench._size()
+        bench._device = torch.device("cuda:0")
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (math.ceil(free * each / 0.5), 0))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 3 * each)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _device: 3 * each)
+        return bench, each
+
+    def test_as_many_as_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench, each = self.bench(monkeypatch, free=6.5)
+        assert each > 0
+        assert bench.capacity(100) == 6
+        assert bench.capacity(4) == 4
+
+    def test_no_more_than_wanted_by_the_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.bench(monkeypatch, free=6.5, most=5)[0].capacity(100) == 5
+
+    def test_not_even_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench, _ = self.bench(monkeypatch, free=0.5)
+        with pytest.raises(InputError, match=r"one client's training takes 0\.00 GiB .* 50% are used; use a smaller"):
+            bench.capacity(100)
+
+    def test_size_grows_with_the_clients(self) -> None:
+        """The sum over clients is what a program really takes, and six vectors of each are outside of it."""
+        bench = Bench(MLP.task(), Precision(), None)
+        outside = 6 * bench._setting.packing.size * bench._setting.master.itemsize
+        assert bench._room(5).bytes == 5 * (bench._size() - outside)
+
+
+# --- Runs side by side ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "own"), [("logistic", True), ("mlp", True), ("cnn", True), ("resnet", False)])
+def test_runs_train_together_only_where_our_kernels_make_all_sums(model: str, own: bool) -> None:
+    task = CASES[model].task()
+    on_a_gpu = replace(setting(task, Precision()), operators=object())
+    assert on_a_gpu.sums_by_client is own
+    assert not setting(task, Precision()).sums_by_client, "plain torch may choose by the number of clients"
+    for change in ({"loss": torch.nn.functional.cross_entropy}, {"augment": flip_crop}):
+        assert not replace(on_a_gpu, **change).sums_by_client

@@ -1,0 +1,182 @@
+"""The rooms of the house: each imports only from rooms below it, and only some know of devices."""
+
+import ast
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from imports import imports_of, tree_of
+
+import adabest
+
+SOURCE = Path(adabest.__file__).parent
+PROJECT = Path(__file__).parents[2]
+
+# From the cellar to the roof. What stands in one line may not import each other, unless said below.
+FLOORS = (
+    ("errors",),
+    ("registry", "random", "machine", "extras"),
+    ("stop_requests",),
+    ("data",),
+    ("federation",),
+    ("models",),
+    ("tasks",),
+    ("algorithms",),
+    ("engine",),
+    ("runs",),
+    ("report",),
+    ("costs",),
+    ("experiments",),
+    ("paper",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
+
+# Rooms that must not know each other, although one is below the other.
+STRANGERS = {
+    "models": {"data", "federation"},
+    "tasks": {"algorithms"},
+    "algorithms": {"data", "federation", "models", "random", "tasks"},
+}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def rooms_used(path: Path) -> set[str]:
+    """The rooms that a file imports from; ``__init__`` for the package itself."""
+    parts = [name.split(".") for name in imports_of(path) if name.split(".")[0] == "adabest"]
+    return {part[1] if len(part) > 1 and part[1] in LEVEL else "__init__" for part in parts}
+
+
+def test_every_file_has_a_room() -> None:
+    assert len(FILES) > 30
+    assert {room_of(path) for path in FILES} == LEVEL.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_lower_rooms_never_import_higher_ones(path: Path) -> None:
+    room = room_of(path)
+    higher = {used for used in rooms_used(path) if used != room and LEVEL[used] >= LEVEL[room]}
+    assert not higher
+    assert not rooms_used(path) & STRANGERS.get(room, set())
+
+
+def test_the_test_sees_imports() -> None:
+    """Else the one above would hold for an empty reason."""
+    assert rooms_used(SOURCE / "cli" / "commands.py") >= {"experiments", "runs", "errors"}
+    assert rooms_used(SOURCE / "engine" / "simulation.py") == {
+        "algorithms",
+        "engine",
+        "errors",
+        "federation",
+        "tasks",
+    }
+    assert rooms_used(SOURCE / "algorithms" / "adabest.py") == {"algorithms"}
+
+
+def test_the_engine_knows_no_algorithm_by_name() -> None:
+    for path in (SOURCE / "engine").rglob("*.py"):
+        used = {name for name in imports_of(path) if name.startswith("adabest.algorithms")}
+        assert all(name.startswith("adabest.algorithms.base.") for name in used), name_of(path)
+        words = {word.lower() for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+        assert not words & {"fedavg", "fedprox", "scaffold", "feddyn"}, name_of(path)
+
+
+def test_only_the_engine_knows_of_devices() -> None:
+    """A device is chosen in runs/build.py, set up in runs/process_settings.py and used in engine/.
+
+    A task has its data there, models/vector.py puts a module where it is told, models/factory.py counts parameters
+    where nothing is stored, and costs/stopwatch.py waits for it.
+    """
+    mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
+    knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
+    outside = {name for name in knowing if not name.startswith("engine/")}
+    assert outside == {
+        "costs/stopwatch.py",
+        "models/factory.py",
+        "models/vector.py",
+        "runs/build.py",
+        "runs/process_settings.py",
+        "tasks/classification.py",
+    }
+    assert len(knowing) > len(outside)
+
+
+def test_nothing_is_unpickled() -> None:
+    """A checkpoint or model from someone else must not be able to run code.
+
+    The one exception are CIFAR's official pickles, once their md5 sum has matched; test_damaged_files.py holds that.
+    """
+    unpickling = {"pickle", "shelve", "joblib", "dill"}
+    assert {name_of(path) for path in FILES if unpickling & {name.split(".")[0] for name in imports_of(path)}} == {
+        "data/cifar.py"
+    }
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}, name_of(path)
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), name_of(path)
+                assert node.value.value is False, name_of(path)
+
+
+def called(node: ast.AST) -> str:
+    """The last word of what is called, as in ``importlib.import_module``."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def test_only_the_registry_imports_by_a_name_that_was_read() -> None:
+    """Its rule, that a call must have named it, would else be one of several ways in."""
+    importing = {"import_module", "__import__", "exec_module", "run_path", "run_module", "resolve_name", "eval", "exec"}
+    found = set()
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            literal = isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+            method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) == "eval"
+            if called(node) in importing and not literal and not method:  # module.eval() is torch's
+                found.add(name_of(path))
+            if isinstance(node, ast.Attribute) and node.attr == "path" and isinstance(node.value, ast.Name):
+                assert node.value.id != "sys" or name_of(path) == "registry.py", f"{name_of(path)} changes sys.path"
+            if called(node) == "entry_points":
+                assert name_of(path) == "registry.py"
+    assert found == {"registry.py", "__init__.py"}  # which imports rooms of its own, by names that stand in it
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = {
+        name_of(path)
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing == {"cli/__init__.py", "cli/commands.py", "cli/failures.py"}
+
+
+def test_types_are_shipped() -> None:
+    assert resources.files("adabest").joinpath("py.typed").is_file()
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "py.typed" in settings["tool"]["setuptools"]["package-data"]["adabest"]
+
+
+def test_the_version_is_the_projects() -> None:
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert adabest.__version__ == settings["project"]["version"]
+
+
+def test_what_is_public_is_there() -> None:
+    assert len(adabest.__all__) == len(set(adabest.__all__))
+    for name in adabest.__all__:
+        assert hasattr(adabest, name)
