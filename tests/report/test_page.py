@@ -338,7 +338,7 @@ class TestHeatMaps:
         for dataset, words in {
             "python-object:mine": "was a Python object",
             str(tmp_path / "gone, with a comma.npz"): "gone, with a comma.npz",
-            f"{__name__}:broken": f"data set '{__name__}:broken' isn't imported: it was named by a file, not by this call",
+            f"{__name__}:broken": "isn't imported: it was named by a file, not by this call",
         }.items():
             assert words in self.why(dataclasses.replace(self.run(), config=make_run(dataset=dataset).config))
 
