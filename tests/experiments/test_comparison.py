@@ -15,9 +15,10 @@ from tiny_runs import Bomb, arguments, break_off, command, contents, ends_after,
 
 import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
+from adabest.experiments.resume import is_comparison
 from adabest.federation.roster import Roster
 from adabest.report.figure import comparison_figure
-from adabest.runs import run_loop
+from adabest.runs.callbacks.records import Records
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
 THREE = ("fedavg", "feddyn", "adabest")
@@ -279,17 +280,17 @@ class TestInterruption:
     def test_it_does_not_name_a_command_that_cannot_work(self, tmp_path: Path) -> None:
         with ends_after(30), pytest.raises(Interrupted) as caught:
             compare(tmp_path / "all", algorithms=[FedAvg()], dataset=stripes())
-        assert "adabest resume" not in str(caught.value) or adabest.api.is_comparison(tmp_path / "all")
+        assert "adabest resume" not in str(caught.value) or is_comparison(tmp_path / "all")
 
     def test_a_request_between_two_runs_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Someone who presses Ctrl-C while a run's models are written doesn't want the next run to begin."""
-        finish = run_loop._finish
+        end = Records.end
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGINT)
-            finish(*given)
+            end(*given)
 
-        monkeypatch.setattr(run_loop, "_finish", interrupted)
+        monkeypatch.setattr(Records, "end", interrupted)
         with pytest.raises((Interrupted, KeyboardInterrupt)):
             compare(tmp_path / "all", lanes=1)
         assert not (tmp_path / "all" / THREE[1]).exists()
@@ -340,7 +341,7 @@ class TestPlace:
     def test_an_old_comparison_is_not_resumed_in_place_of_a_new_one(self, tmp_path: Path) -> None:
         compare(tmp_path / "all", algorithms=["fedavg"], rounds=1)
         compare(tmp_path / "all", algorithms=[AdaBest()], rounds=1, dataset=stripes())
-        assert not adabest.api.is_comparison(tmp_path / "all")
+        assert not is_comparison(tmp_path / "all")
 
     def test_a_run_of_the_same_settings_is_taken_over(self, tmp_path: Path) -> None:
         break_off(tmp_path / "all" / "fedavg", 30, algorithm="fedavg", checkpoint_every=1)

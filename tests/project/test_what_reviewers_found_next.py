@@ -21,13 +21,13 @@ from adabest.runs.settings.config import resolve
 class Unreachable:
     """A tracker that can't be reached."""
 
-    def begin(self, run: Any) -> None:
+    def start(self, run: Any) -> None:
         raise ConnectionError("nobody there")
 
-    def log(self, row: Any) -> None:
+    def after_evaluation(self, run: Any, metrics: Any) -> None:
         """Never comes to it."""
 
-    def end(self, status: Any) -> None:
+    def end(self, run: Any, ending: Any) -> None:
         """Nor to this."""
 
 

@@ -22,7 +22,7 @@ from adabest.federation.partition import Scheme, cut
 from adabest.federation.partitioners import Deal
 from adabest.models.factory import build_model
 from adabest.registry import naming
-from adabest.runs.build import memory_used
+from adabest.runs.callbacks.memory_use import memory_used
 from adabest.runs.settings.config import read_toml, resolve
 from adabest.runs.settings.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
 

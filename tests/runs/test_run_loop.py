@@ -23,13 +23,14 @@ from adabest.engine.interface import Answer, Exchange
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.state import View
 from adabest.errors import InputError, Interrupted
-from adabest.runs import build, run_loop
+from adabest.runs import build
 from adabest.runs.callbacks import checkpoints
 from adabest.runs.callbacks.checkpoints import CheckpointTime
+from adabest.runs.callbacks.records import Records
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.checkpoint import save_checkpoint
 from adabest.runs.files.folder import RunFolder
-from adabest.runs.run_loop import Planned
+from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.config import resolve
 
 # What says when and how fast, and so differs between two equal runs.
@@ -50,9 +51,9 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def planned(place: Path, number: int, resumed: bool = False, **changes: Any) -> Planned:
+def planned(place: Path, number: int, resumed: bool = False, **changes: Any) -> PendingRun:
     config, components = resolve(tiny(**changes))
-    return Planned(RunFolder(place / str(number)), config, components, resumed)
+    return PendingRun(RunFolder(place / str(number)), config, components, resumed)
 
 
 def together(place: Path, settings: Sequence[dict[str, Any]], at_a_time: int | None = None, **common: Any) -> None:
@@ -230,13 +231,13 @@ class TestSurroundings:
         assert torch.get_num_threads() == before
 
     def test_a_request_between_two_groups_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        finish = run_loop._finish
+        end = Records.end
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGTERM)
-            finish(*given)
+            end(*given)
 
-        monkeypatch.setattr(run_loop, "_finish", interrupted)
+        monkeypatch.setattr(Records, "end", interrupted)
         with pytest.raises(Interrupted):
             together(tmp_path / "lanes", [{}, {"precision": "float64"}], rounds=1)
         assert not (tmp_path / "lanes" / "1").exists()
@@ -307,7 +308,7 @@ class TestInterruption:
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
@@ -320,10 +321,10 @@ class TestInterruption:
     def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save = save_checkpoint
 
-        def full(folder: RunFolder, view: View, claims: Any) -> None:
+        def full(folder: RunFolder, view: View, claims: Any, callbacks: Any) -> None:
             if folder.path.name == "1":
                 raise OSError(28, "No space left on device")
-            save(folder, view, claims)
+            save(folder, view, claims, callbacks)
 
         monkeypatch.setattr(checkpoints, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
@@ -431,7 +432,7 @@ class TestPace:
             now += 5.0
             return exchange(self, requests)
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
             nonlocal now
             now += 2.0
             saved.append((folder.path.name, int(snapshot.numbers["round"])))

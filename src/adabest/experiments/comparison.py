@@ -11,7 +11,7 @@ from adabest.runs.execution import check_unchanged, refuse_irreplaceable, run_la
 from adabest.runs.files.atomic_files import read_bytes, refuse_link, write_bytes
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import sha256
-from adabest.runs.run_loop import Planned
+from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.config import (
     BOUNDS,
     SURROUNDINGS,
@@ -103,7 +103,7 @@ def compare(
             stored = None if overwrite else _stored(place.path, config, components)
             if stored is not None and stored.status in ENDED:
                 check_unchanged(place.path, config, components)
-            run = Planned(
+            run = PendingRun(
                 place,
                 config,
                 components,

@@ -2,9 +2,7 @@
 
 import functools
 import hashlib
-import importlib
 import importlib.metadata
-import importlib.util
 import math
 import os
 import platform
@@ -38,9 +36,6 @@ from adabest.runs.settings.config import Components, Config
 from adabest.runs.settings.demand import Demand
 from adabest.tasks.base import Heartbeat, no_heartbeat
 from adabest.tasks.classification import ClassificationTask
-
-# Windows has no such module.
-_resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
 _ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
 
@@ -270,15 +265,6 @@ def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     """What has changed since a run began and may change the last bits of its result."""
     watched = ("torch", "numpy", "machine", "threads", "device")
     return [f"{key} was {before.get(key)}, is {now[key]}" for key in watched if before.get(key) != now[key]]
-
-
-def memory_used() -> int | None:
-    """The most bytes that this process has held: on a GPU if there is one, else in main memory; None if unknown."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    if _resource is None:
-        return None
-    return int(_resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _device(name: str) -> torch.device:

@@ -18,8 +18,9 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import Surroundings
-from adabest.runs.run_loop import Company, Planned, drop_checkpoints, lane, refuse_run
+from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
 from adabest.runs.settings.config import Components, Config, read_toml, resolve_again
+from adabest.runs.trackers.catalog import check_trackers
 from adabest.stop_requests import StopRequests, resume_command
 
 
@@ -48,7 +49,7 @@ def start(
     """
     folder = RunFolder(path)
     refuse_run(folder, overwrite)
-    run_lanes([Planned(folder, config, components, overwrite=overwrite, label=label)], show=show)
+    run_lanes([PendingRun(folder, config, components, overwrite=overwrite, label=label)], show=show)
 
 
 def resume(
@@ -92,7 +93,8 @@ def resume(
             settings = read_toml(folder / files.CONFIG)
             prove_settings(folder, manifest, settings)
             config, components = resolve_again(settings, objects or {}, data_dir)
-            run = Planned(
+            check_trackers(config.trackers())
+            run = PendingRun(
                 folder, config, components, resumed=True, unverified=unverified, data_dir=data_dir, label=label
             )
             _run_group([run], Surroundings.of(config, components), requests, 1, show=show)
@@ -100,7 +102,7 @@ def resume(
             folder.release()
 
 
-def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bool = False) -> None:
+def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show: bool = False) -> None:
     """Makes several runs, trained together as lanes of one program as far as they can be.
 
     Runs that differ in device, precision or threads come one group after the other. Divergence or an early end of a run
@@ -115,6 +117,8 @@ def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bo
         InputError: If something can't be used, or someone else works on one of the folders.
         Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
     """
+    for run in runs:
+        check_trackers(run.config.trackers())
     with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
         asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
         for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
@@ -134,30 +138,30 @@ def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
 
 
 def _run_group(
-    runs: Sequence[Planned], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
+    runs: Sequence[PendingRun], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
 ) -> None:
     """Makes runs that have the same surroundings."""
     waiting = deque(runs)
     lanes = min(at_a_time, len(runs))
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
     with surroundings.entered(), board:
-        company = Company(requests.heartbeat, board, CheckpointTime())
+        shared = LaneContext(requests.heartbeat, board, CheckpointTime())
         engine = make_engine(runs[0].config)(requests.heartbeat)
-        places = [_one_after_another(waiting, company) for _ in range(lanes)]
+        places = [_one_after_another(waiting, shared) for _ in range(lanes)]
         advance_together(places, engine)
 
 
-def _one_after_another(waiting: deque[Planned], company: Company) -> Lane[None]:
+def _one_after_another(waiting: deque[PendingRun], shared: LaneContext) -> Lane[None]:
     """A lane for one run after another, as long as some are waiting."""
     for number in itertools.count():
         if not waiting:
             return
         if number > 0:
-            company.heartbeat()  # likewise
-        yield from lane(waiting.popleft(), company)
+            shared.heartbeat()  # likewise
+        yield from lane(waiting.popleft(), shared)
 
 
-def _is_left(run: Planned) -> bool:
+def _is_left(run: PendingRun) -> bool:
     """Whether a run hasn't ended yet. Refuses a folder that another process works on before anything is begun."""
     if not run.folder.path.exists():
         return True
