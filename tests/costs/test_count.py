@@ -332,7 +332,7 @@ class TestOwnAlgorithms:
         assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
 
     def test_what_the_counter_does_not_know_is_told(self) -> None:
-        found = adabest.costs(parameters=100, algorithms=["adabest", Wasteful()])
+        found = adabest.round_costs(parameters=100, algorithms=["adabest", Wasteful()])
         (note,) = [note for note in found.notes if note.startswith("Neither s nor m")]
         assert "n neg (adabest); n abs + n neg + n sqrt (wasteful)" in note
 
@@ -355,7 +355,7 @@ class TestRuns:
     @pytest.mark.parametrize("precision", ["float32", "float64"])
     def test_bytes(self, algorithm: str, precision: Any, tmp_path: Path) -> None:
         done = run(tmp_path / "run", algorithm=algorithm, precision=precision, rounds=3, unbalance=0.3)
-        table = adabest.costs(
+        table = adabest.round_costs(
             "mlp,hidden=8",
             algorithms=[algorithm],
             input_shape=(1, 6, 6),

@@ -146,7 +146,15 @@ def run(out: Path, *, overwrite: bool = False, **changes: Any) -> adabest.Run:
 
 
 def resume(folder: Path, **objects: Any) -> adabest.Run:
-    return adabest.resume(folder, show=False, **objects)
+    resumed = adabest.resume(folder, show=False, **objects)
+    assert isinstance(resumed, adabest.Run)
+    return resumed
+
+
+def resume_comparison(folder: Path) -> adabest.Comparison:
+    resumed = adabest.resume(folder, show=False)
+    assert isinstance(resumed, adabest.Comparison)
+    return resumed
 
 
 def results(folder: Path) -> dict[str, bytes]:

@@ -118,7 +118,7 @@ def test_a_title_names_what_counts(partition: str, words: str, tmp_path: Path, m
         titles.append(title)
         return original(runs, title)
 
-    monkeypatch.setattr("adabest.experiments.comparison_calls.comparison_figure", figure)
+    monkeypatch.setattr("adabest.experiments.comparison.comparison_figure", figure)
     adabest.compare(
         algorithms=["fedavg"], dataset=stripes(), clients=8, rounds=1, partition=partition, out=tmp_path, show=False
     )

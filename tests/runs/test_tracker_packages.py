@@ -265,7 +265,7 @@ class TestMLflow:
         (tmp_path / "here").mkdir()
         (tmp_path / "there").mkdir()
         break_off(tmp_path / "run", 30, Interrupted, loggers=["mlflow"], data_dir=str(tmp_path / "here"))
-        done = adabest.resume(tmp_path / "run", data_dir=str(tmp_path / "there"), show=False)
+        done = resume(tmp_path / "run", data_dir=str(tmp_path / "there"))
         (found,) = self.runs()
         assert self.read(found) == points(done)
         assert found.data.params["data_dir"] == str(tmp_path / "here")

@@ -29,6 +29,7 @@ import adabest
 from adabest import extras
 from adabest.errors import InputError, Interrupted
 from adabest.runs.callbacks.base import RunView
+from adabest.runs.execution import check_runs
 from adabest.runs.settings.config import resolve
 from adabest.runs.trackers.catalog import TRACKERS, check_trackers, make_tracker
 
@@ -255,8 +256,8 @@ class TestFinding:
             ("wandbb", "unknown logger 'wandbb'; did you mean 'wandb'"),
             ("nowhere:Logger", "can't import module 'nowhere'"),
             ("tiny_runs:Nothing", "module 'tiny_runs' has no 'Nothing'"),
-            ("tiny_runs:Bomb", "should be a class with the methods begin, log, end"),
-            ("tiny_runs:dropping", "should be a class with the methods begin, log, end"),
+            ("tiny_runs:Bomb", "should be a class with the methods start, after_evaluation, end"),
+            ("tiny_runs:dropping", "should be a class with the methods start, after_evaluation, end"),
         ],
     )
     def test_mistakes_are_found_before_anything_is_begun(self, name: str, words: str, tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ class TestFinding:
     def test_the_switch_needs_the_package_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(extras, "is_installed", lambda package: False)
         with pytest.raises(InputError, match="logger 'tensorboard' needs a package"):
-            resolve(tiny(tensorboard=True))
+            check_runs([resolve(tiny(tensorboard=True))[0]])
 
     def test_a_folder_is_no_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """W&B leaves a folder called wandb behind, which Python would import."""
@@ -307,7 +308,7 @@ class TestFinding:
 
     def test_packages_are_imported_only_when_they_are_used(self) -> None:
         look = (
-            "import sys, adabest.cli; from adabest.runs.loggers import TRACKERS; "
+            "import sys, adabest.cli; from adabest.runs.trackers.catalog import TRACKERS; "
             f"print([name for name in {BACKENDS} if TRACKERS.find(name) and name in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False)

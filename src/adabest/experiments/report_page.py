@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adabest.errors import InputError
-from adabest.experiments.comparison_calls import check_target, title_of
+from adabest.experiments.run_group import check_target, title_of
 from adabest.experiments.run_search import is_of_sweep, runs_in, shared_target
 from adabest.registry import allowing
 from adabest.report.entries import by_validation
@@ -14,7 +14,7 @@ from adabest.report.page.run_facts import Shown, entries_of
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import Results
-from adabest.runs.stored_run import load
+from adabest.runs.stored_run import read_run
 
 
 def write_report(
@@ -58,7 +58,7 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
         raise InputError("a report needs folders of runs, comparisons or sweeps, or files of results")
     kept = {path: Results.read(path) for path in given if path.suffix == ".json"}
     found = runs_in(path for path in given if path not in kept)
-    loaded = [load(_short(path)) for path in found]
+    loaded = [read_run(_short(path)) for path in found]
     shown = [Shown.of(run) for run in loaded]
     shown += [one for path, results in kept.items() for one in Shown.kept(results, path.name)]
     if not shown:

@@ -28,7 +28,8 @@ from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
-from adabest.federation.partition import Partition, Scheme, check_scheme, cut
+from adabest.federation.partition import NATURAL, Partition, Scheme, check_scheme, cut
+from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.roster import Attendance
 from adabest.models.factory import build_model
 from adabest.runs.provenance import commit
@@ -198,7 +199,9 @@ def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 # Lanes that differ in their algorithm alone have the same clients, and some partitioners take seconds.
-_PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme], Partition] = weakref.WeakValueDictionary()
+_PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme, Any], Partition] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def cut_partition(config: Config, components: Components) -> Partition:
@@ -217,7 +220,9 @@ def cut_partition(config: Config, components: Components) -> Partition:
     labels = dataset.y_train.numpy()
     owners = None if dataset.clients is None else dataset.clients.numpy()
     digest = hashlib.sha256(labels.tobytes() + (b"" if owners is None else owners.tobytes())).digest()
-    key = (digest, dataset.classes, owners is None, scheme)
+    # The function itself: another one may have taken its name since.
+    dealer = None if scheme.partitioner == NATURAL else PARTITIONERS.find(scheme.partitioner)
+    key = (digest, dataset.classes, owners is None, scheme, dealer)
     found = _PARTITIONS.get(key)
     if found is None:
         found = _PARTITIONS[key] = cut(labels, dataset.classes, scheme, owners)

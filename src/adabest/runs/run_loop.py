@@ -170,8 +170,7 @@ def _rounds(
 ) -> Lane[None]:
     """All rounds that are left, and what happens beside them."""
     callbacks = _callbacks(run, shared, config, view, open_ledger, resumed=resumed)
-    for name, callback in named(run.callbacks).items():
-        callback.restore((states or {}).get(name, {}))
+    _restore(run.callbacks, states or {})
     started: list[Callback] = []
     try:
         for callback in callbacks:
@@ -186,7 +185,7 @@ def _rounds(
         how = f"interrupted after round {view.round}; resume with: {_way_to_resume(run.folder, config)}"
         raise Interrupted(how) from None
     except (Exception, KeyboardInterrupt) as error:
-        _end(started, view, Ending("killed", view.round, str(error) or None), error)
+        _end(started, view, _broken_off(view, error), error)
         raise
     _end(started, view, ending)
     drop_checkpoints(run.folder)
@@ -243,14 +242,35 @@ def _end(started: Sequence[Callback], view: RunView, ending: Ending, cause: Base
             callback.end(view, ending)
         except (Exception, KeyboardInterrupt) as error:
             failure = failure or error
-            ending = Ending("killed", view.round, str(error) or None)
+            ending = _broken_off(view, error)
     if failure is not None and cause is None:
         raise failure
+
+
+def _broken_off(view: RunView, error: BaseException) -> Ending:
+    return Ending("killed", view.round, str(error) or None, at_once=isinstance(error, KeyboardInterrupt))
 
 
 def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
     """Callbacks by the names that their states have in checkpoints."""
     return {f"{number} {type(callback).__qualname__}": callback for number, callback in enumerate(callbacks)}
+
+
+def _restore(callbacks: Sequence[Callback], states: Mapping[str, Mapping[str, Any]]) -> None:
+    """Gives callbacks back what they knew.
+
+    Raises:
+        InputError: If there is a state of one that wasn't given: what it knew would be lost.
+    """
+    given = named(callbacks)
+    lacking = [name.partition(" ")[2] for name in states if name not in given]
+    if lacking:
+        raise InputError(
+            f"the checkpoint holds the state of callback {lacking[0]}, which isn't among those that were given; give "
+            "the run the callbacks that it began with, in their order, as in adabest.resume(folder, callbacks=[...])"
+        )
+    for name, callback in given.items():
+        callback.restore(states.get(name, {}))
 
 
 def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:

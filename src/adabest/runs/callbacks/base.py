@@ -38,16 +38,19 @@ class Ending(NamedTuple):
     Attributes:
         status: ``finished``, ``diverged``, ``interrupted`` if someone asked to stop, ``killed`` if an error broke it off.
         round: The last round that counts, or the one it diverged in.
-        reason: Why it diverged or finished early, if it did.
+        reason: Why it diverged, finished early or was broken off, if it did.
+        at_once: Whether someone asked a second time to stop, so that nothing may take long any more.
     """
 
     status: Literal["finished", "diverged", "interrupted", "killed"]
     round: int
     reason: str | None = None
+    at_once: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """As in the folder's ``status.json``: no reason where there is none."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        """As in the folder's ``status.json``: a reason only where the run is over."""
+        reason = {} if self.reason is None or self.status == "killed" else {"reason": self.reason}
+        return {"status": self.status, "round": self.round, **reason}
 
 
 class RunView:

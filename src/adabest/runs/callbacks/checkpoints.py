@@ -74,7 +74,7 @@ class Checkpoints(Callback):
     def end(self, run: RunView, ending: Ending) -> None:
         """Saves the last round of a run that will be resumed, if every callback has seen it."""
         try:
-            unsaved = self._seen_round == run.round > self._saved_round
+            unsaved = self._seen_round == run.round > self._saved_round and not ending.at_once
             if ending.status == "interrupted" and unsaved:
                 self.save(run)
             elif ending.status == "killed" and unsaved:
