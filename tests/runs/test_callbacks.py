@@ -89,7 +89,7 @@ class TestReading:
         class Keeper(Callback):
             def end(self, run: RunView, ending: Ending) -> None:
                 self.kept = {which: run.parameters(which) for which in ("scored", "aggregate", "cloud")}
-                with pytest.raises(InputError, match="no model 'averaged'.*it has scored, aggregate, cloud"):
+                with pytest.raises(InputError, match=r"no model 'averaged'.*it has scored, aggregate, cloud"):
                     run.parameters("averaged")
 
         keeper = Keeper()
