@@ -19,7 +19,7 @@ from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.interface import Answer, Exchange, Outcome
+from adabest.engine.interface import Answer, Answers, Request
 from adabest.engine.lanes import advance, advance_together
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
@@ -162,7 +162,7 @@ class TestAdvancing:
 # --- Lanes of real runs -----------------------------------------------------------------------------------------------
 
 
-def rounds_of(simulation: Simulation, rounds: int) -> Generator[Exchange, list[Outcome], str | None]:
+def rounds_of(simulation: Simulation, rounds: int) -> Generator[Request, list[Answer], str | None]:
     """A run as a lane; returns the message of its divergence."""
     try:
         for _ in range(rounds):
@@ -217,7 +217,7 @@ class Counting(StackedEngine):
 
     together: list[int]
 
-    def _train(self, kind: Any, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train(self, kind: Any, requests: dict[int, Request]) -> dict[int, Answers]:
         self.together = [*getattr(self, "together", []), sum(len(request.clients) for request in requests.values())]
         return super()._train(kind, requests)
 

@@ -14,7 +14,7 @@ from adabest.data.augmentation import none
 from adabest.data.dataset import Dataset, from_arrays
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.gpu.trainer import Bench
-from adabest.engine.interface import Answer, Engine, Exchange
+from adabest.engine.interface import Answers, Engine, Request
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
@@ -31,7 +31,7 @@ CLIENTS = 8
 class StackedEngine(BatchedEngine):
     """The batched engine as it is on a GPU, whatever it would choose for a CPU: all clients in one program."""
 
-    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train(self, kind: Hashable, requests: dict[int, Request]) -> dict[int, Answers]:
         if kind not in self._benches:
             task = next(iter(requests.values())).task
             assert isinstance(task, ClassificationTask)

@@ -11,7 +11,7 @@ import torch
 from adabest.algorithms.base import ClientContext, Correction, Work
 from adabest.engine.cpu.trainer import Loop
 from adabest.engine.gpu.trainer import Bench, Group, Precision, Trained, Unbatchable
-from adabest.engine.interface import Answer, Exchange, Outcome, stacked_context, stacked_states
+from adabest.engine.interface import Answer, Answers, Request, stacked_context, stacked_states
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import Member
 from adabest.errors import Diverged, InputError
@@ -52,9 +52,9 @@ class BatchedEngine:
         self._one_by_one = set[Hashable]()  # what can't be batched
         self._tasks: dict[Hashable, Task] = {}  # one of each kind, so that no other can come to be of that kind
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """What several runs ask for: those whose models and batches have the same shapes at once."""
-        answers: dict[int, Answer] = {}
+        answers: dict[int, Answers] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, request in enumerate(requests):
             task, trains = request.task, request.work is Work.TRAIN
@@ -79,7 +79,7 @@ class BatchedEngine:
                 answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train(self, kind: Hashable, requests: dict[int, Request]) -> dict[int, Answers]:
         """Local training for several runs, together if that changes no bit of any of them."""
         if kind not in self._benches:
             task = next(iter(requests.values())).task
@@ -95,9 +95,9 @@ class BatchedEngine:
             return self._train_together(bench, requests)
         return {n: self._train_together(bench, {n: request})[n] for n, request in requests.items()}
 
-    def _train_together(self, bench: Bench | Loop, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train_together(self, bench: Bench | Loop, requests: dict[int, Request]) -> dict[int, Answers]:
         """Local training of the clients of several runs, in as few chunks as fit."""
-        answers: dict[int, Answer] = {number: [] for number in requests}
+        answers: dict[int, Answers] = {number: [] for number in requests}
         everyone = [
             _Waiting(number, place, client)
             for number, request in requests.items()
@@ -147,14 +147,14 @@ def _first_chunk(everyone: list[_Waiting], capacity: int, *, whole: bool) -> lis
 class _Piece(NamedTuple):
     """Clients of one run that train at the same time."""
 
-    request: Exchange
+    request: Request
     clients: list[int]
     states: Any
     context: ClientContext
     correction: Correction
 
     @classmethod
-    def of(cls, request: Exchange, clients: list[int]) -> "_Piece":
+    def of(cls, request: Request, clients: list[int]) -> "_Piece":
         """Stacks the clients' states and has them start."""
         states = stacked_states([request.clients[client] for client in clients])
         context = stacked_context(request, clients)
@@ -167,7 +167,7 @@ class _Piece(NamedTuple):
         members = [Member(task, client, server.round) for client in self.clients]
         return Group(members, self.correction, server.eta, self.request.training)
 
-    def finish(self, trained: Trained) -> Answer:
+    def finish(self, trained: Trained) -> Answers:
         """What the clients keep and reply."""
         for place, client in enumerate(self.clients):
             if trained.bad_steps[place] >= 0:
@@ -179,7 +179,7 @@ class _Piece(NamedTuple):
             self.states, self.request.message, trained.models, self.context
         )
         return [
-            Outcome(
+            Answer(
                 client,
                 _row(states, place),
                 _row(replies, place),

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
-from adabest.engine.interface import Engine, Exchange, Outcome, estimate_norms
+from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.interface import Answer, Engine, Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
@@ -160,7 +161,7 @@ class Simulation:
 
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None
-    ) -> Generator[Exchange, list[Outcome], Metrics | None]:
+    ) -> Generator[Request, list[Answer], Metrics | None]:
         """A round whose exchanges someone else has executed: yields each one, and is sent what the clients did.
 
         So several runs can be advanced together, as lanes of one program. Arguments, result and errors are those of
@@ -169,10 +170,10 @@ class Simulation:
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
         if len(chosen) > 0:
-            after, outcomes = yield from self._round(chosen.tolist())
+            after, answers = yield from self._round(chosen.tolist())
         else:
-            after, outcomes = self._skipped_round(), []
-        records = _records(outcomes)
+            after, answers = self._skipped_round(), []
+        records = _records(answers)
         after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
@@ -180,11 +181,11 @@ class Simulation:
                 self._task,
                 self.state,
                 after,
-                outcomes=outcomes,
+                answers=answers,
                 scored_model=self._scored_value(after.scored),
                 averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
-                estimate_norms=self._estimate_norms(after, outcomes),
+                estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
                 heartbeat=self._heartbeat,
             )
@@ -229,17 +230,17 @@ class Simulation:
         """A round with nobody present: time goes by, and nothing else happens."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Generator[Exchange, list[Outcome], tuple[State, list[Outcome]]]:
+    def _round(self, cohort: list[int]) -> Generator[Request, list[Answer], tuple[State, list[Answer]]]:
         """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
         after = replace(self.state, round=self.state.round + 1)
-        all_outcomes: list[Outcome] = []
+        all_answers: list[Answer] = []
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
             message = self._algorithm.downlink(after.server, after.cloud, context)
-            outcomes = yield self._exchange(work, states, message, context)
-            states = {outcome.client: outcome.state for outcome in outcomes}
-            replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
+            answers = yield self._request(work, states, message, context)
+            states = {answer.client: answer.state for answer in answers}
+            replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
             update = self._algorithm.server_step(after.server, after.cloud, replies, context)
             after = replace(
                 after,
@@ -247,11 +248,11 @@ class Simulation:
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                bytes_down=after.bytes_down + len(outcomes) * message_bytes(message),
-                bytes_up=after.bytes_up + sum(message_bytes(outcome.reply) for outcome in outcomes),
-                local_steps=after.local_steps + sum(outcome.steps for outcome in outcomes),
+                bytes_down=after.bytes_down + len(answers) * message_bytes(message),
+                bytes_up=after.bytes_up + sum(message_bytes(answer.reply) for answer in answers),
+                local_steps=after.local_steps + sum(answer.steps for answer in answers),
             )
-            all_outcomes += outcomes
+            all_answers += answers
         if self._rules.server_rate != 1.0:
             before = self.state.cloud
             after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
@@ -261,10 +262,10 @@ class Simulation:
         first = self._rules.average_from
         if after.averaged is not None and first is not None and after.round >= first:
             after = replace(after, averaged=after.averaged.with_model(after.aggregate))
-        return after, all_outcomes
+        return after, all_answers
 
-    def _exchange(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Exchange:
-        return Exchange(self._algorithm, self._task, self._training, work, states, message, context)
+    def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
+        return Request(self._algorithm, self._task, self._training, work, states, message, context)
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
         return ServerContext(
@@ -290,7 +291,7 @@ class Simulation:
             if _MODEL in record
         )
 
-    def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
+    def _estimate_norms(self, after: State, answers: list[Answer]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         Where nobody is present, an algorithm that needs to know the population has no message to send.
@@ -299,23 +300,23 @@ class Simulation:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        latest = {outcome.client: outcome.state for outcome in outcomes}
+        latest = {answer.client: answer.state for answer in answers}
         everyone = dict.fromkeys([*self.state.clients, *latest])
         states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
-        return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
+        return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
         return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
-def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
+def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
     """What is stored of each client: its algorithm's state and its latest model."""
     records: dict[int, dict[str, Tensor]] = {}
-    for outcome in outcomes:
-        record = records.setdefault(outcome.client, {})
-        record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
-        if outcome.model is not None:
-            record[_MODEL] = outcome.model
+    for answer in answers:
+        record = records.setdefault(answer.client, {})
+        record |= {_STATE + name: value for name, value in answer.state._asdict().items()}
+        if answer.model is not None:
+            record[_MODEL] = answer.model
     return records
 
 

@@ -42,8 +42,6 @@ from adabest.tasks.classification import ClassificationTask
 # Windows has no such module.
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
-_ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
-
 
 @dataclass(frozen=True)
 class Federation:
