@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from adabest.engine.batched import _first_chunk, _Waiting
-from adabest.engine.cpu import linear, steps
+from adabest.engine.cpu import linear, linear_steps
 from adabest.engine.cpu.aligned import LINE, aligned
-from adabest.engine.cpu.job import Done, Job
+from adabest.engine.cpu.client_rows import Done, Job
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.gpu.trainer import _sum_by_halves
@@ -128,7 +128,7 @@ def jobs_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip
 
 def sums_of(trained: Chain, jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch) -> collections.Counter[Sum]:
     """What the training of some clients adds up, with the steps as plain Python in this thread."""
-    monkeypatch.setattr(linear, "without_python", lambda: steps.local_steps)
+    monkeypatch.setattr(linear, "without_python", lambda: linear_steps.local_steps)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

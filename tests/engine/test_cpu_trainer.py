@@ -21,9 +21,9 @@ from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu import linear as chain
-from adabest.engine.cpu import malloc, steps
+from adabest.engine.cpu import linear_steps, malloc
 from adabest.engine.cpu.autograd import Replicas, _pool_first
-from adabest.engine.cpu.job import clip_factor
+from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import Loop
 from adabest.engine.cpu.workers import side_by_side
@@ -193,7 +193,7 @@ def linear_of(seed: int) -> nn.Module:
 class TestWithoutPython:
     def test_gives_the_bits_that_python_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = []
-        for function in (steps.without_python(), steps.local_steps):
+        for function in (linear_steps.without_python(), linear_steps.local_steps):
             monkeypatch.setattr(chain, "without_python", lambda function=function: function)
             runs.append(simulated(FedDyn(mu=0.1), task_with(seeded("linear"), unbalance=0.6), BatchedEngine))
             for _ in range(ROUNDS):
@@ -204,9 +204,9 @@ class TestWithoutPython:
         def gone(function: Any) -> Any:
             raise RuntimeError("no longer supported")
 
-        assert steps.without_python() is not steps.local_steps
+        assert linear_steps.without_python() is not linear_steps.local_steps
         monkeypatch.setattr(torch.jit, "script", gone)
-        assert steps.without_python.__wrapped__() is steps.local_steps
+        assert linear_steps.without_python.__wrapped__() is linear_steps.local_steps
 
 
 class TestChoice:

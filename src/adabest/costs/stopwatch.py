@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.workers import one_thread
+from adabest.engine.threads import one_thread
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
+from adabest.engine.cpu.client_rows import Done, Job, batch, clip_factor, told_where
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat

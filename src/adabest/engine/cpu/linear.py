@@ -13,8 +13,8 @@ from torch import Tensor
 
 from adabest.data.augmentation import none
 from adabest.engine.cpu.aligned import aligned
-from adabest.engine.cpu.job import Done, Job, batch, told_where
-from adabest.engine.cpu.steps import without_python
+from adabest.engine.cpu.client_rows import Done, Job, batch, told_where
+from adabest.engine.cpu.linear_steps import without_python
 from adabest.engine.layer_plan import LinearLayer
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat

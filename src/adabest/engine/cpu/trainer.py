@@ -11,7 +11,7 @@ from torch.nn import functional
 from adabest.engine import sample_table
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.job import Done, Job
+from adabest.engine.cpu.client_rows import Done, Job
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.gpu.trainer import Group, Trained

@@ -12,7 +12,6 @@ from torch.nn import functional
 from adabest.algorithms.base import Correction
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import sample_table
-from adabest.engine.cpu.workers import one_thread
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.choice import operators
 from adabest.engine.gpu.packing import packing
@@ -20,6 +19,7 @@ from adabest.engine.gpu.program import Cohort, Program, Setting
 from adabest.engine.layer_plan import plan
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.sample_table import Member
+from adabest.engine.threads import one_thread
 from adabest.errors import AdabestError, InputError
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
