@@ -5,8 +5,8 @@ from side_by_side import Case, run, simulate
 
 from adabest.engine import estimate_norms as norms
 from adabest.engine import simulation as simulation_module
-from adabest.engine.batched import BatchedEngine
 from adabest.engine.interface import Request
+from adabest.runs.build import make_batched_engine
 from adabest.runs.settings.config import make_algorithm
 
 CASE = Case("mlp,hidden=5", (1, 5, 5))
@@ -28,7 +28,7 @@ def test_stacked_norms_equal_those_of_one_client_after_another(
 
     monkeypatch.setattr(norms, "_STACKED_CLIENTS", at_a_time)
     monkeypatch.setattr(simulation_module, "estimate_norms", both)
-    run(simulate(make_algorithm(name), CASE, BatchedEngine), rounds=3)
+    run(simulate(make_algorithm(name), CASE, make_batched_engine), rounds=3)
     assert len(seen) == 3
     keeps = not name.startswith("fed") or name == "feddyn"
     assert (seen[-1] > 3) == keeps  # more than a cohort

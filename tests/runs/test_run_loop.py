@@ -160,7 +160,7 @@ class TestOutcome:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
-        monkeypatch.setattr(trainer, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
+        monkeypatch.setattr(trainer, "_MODEL_BYTES", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
         settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
         common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
         together(tmp_path / "lanes", settings, **common)

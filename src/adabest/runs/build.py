@@ -22,13 +22,14 @@ from torch import nn
 
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.cpu.trainer import clients_at_once
-from adabest.engine.gpu.trainer import Precision
+from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.trainer import Trainer
 from adabest.errors import InputError
 from adabest.federation.partition import Partition, Scheme, check_scheme, cut
 from adabest.federation.roster import Attendance
@@ -173,11 +174,42 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
             raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
         return ReferenceEngine
     return functools.partial(
-        BatchedEngine,
+        make_batched_engine,
         precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
         clients_in_parallel=config.clients_in_parallel,
         threads=config.threads,
     )
+
+
+def make_batched_engine(
+    heartbeat: Heartbeat,
+    *,
+    precision: Precision | None = None,
+    clients_in_parallel: int | None = None,
+    threads: int | None = None,
+) -> BatchedEngine:
+    """A batched engine that trains on CPU cores or on a GPU, wherever a task's model is.
+
+    Args:
+        heartbeat: Called between local steps; may raise.
+        precision: The number formats of training; by default the model's own.
+        clients_in_parallel: The most clients that train at a time; by default as many as fit.
+        threads: How many clients train side by side on a CPU; by default one on each core.
+
+    Raises:
+        InputError: If no client may train.
+    """
+    if clients_in_parallel is not None and clients_in_parallel < 1:
+        raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
+
+    def make_trainer(task: ClassificationTask) -> Trainer:
+        on_cpu = task.model.vector.device.type == "cpu"
+        if on_cpu and not (precision or Precision()).half:
+            return CpuTrainer(task, clients_in_parallel, threads)
+        # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
+        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
+
+    return BatchedEngine(heartbeat, make_trainer)
 
 
 def count_parameters(config: Config, components: Components) -> int:

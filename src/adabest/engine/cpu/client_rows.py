@@ -1,31 +1,33 @@
-"""One client's local training, as the loops on CPU cores get it and give it back."""
+"""Clients of training jobs, one by one, as the cores of a CPU train them."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from adabest import random
 from adabest.data.augmentation import flip_crop, none
+from adabest.engine import sample_table
+from adabest.engine.trainer import TrainingJob
 from adabest.errors import AdabestError
 from adabest.random import Purpose
 from adabest.tasks.classification import ClassificationTask
 
 
-class Job(NamedTuple):
-    """A client that is to be trained.
+class ClientRow(NamedTuple):
+    """One client of a training job: its row of the job's tensors, with the samples of its steps.
 
     Attributes:
         task: What it learns.
-        client: Who it is.
+        client: Its number.
         round: t.
         chosen: The samples of its steps, int64 ``[K_i, batch]``.
-        labels: Their labels, likewise.
+        labels: Their labels, int64 ``[K_i, batch]``.
         start: Where it starts, ``[P]``.
-        offset: o, likewise; None for none.
+        offset: o, ``[P]``; None for none.
         scale: s.
         rho: ρ.
         eta: η_t.
@@ -47,76 +49,98 @@ class Job(NamedTuple):
     decay: float
 
 
-class Done(NamedTuple):
-    """A client after its training.
+def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
+    """The clients of a job, in order."""
+    steps = torch.tensor(job.steps)
+    chosen = sample_table.chosen_samples([job], sample_table.draw_keys([job], torch.device("cpu")), steps)
+    chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
+    labels = job.task.data.y_train[chosen]
+    correction, training = job.correction, job.request.training
+    for place, client in enumerate(job.clients):
+        yield ClientRow(
+            task=job.task,
+            client=client,
+            round=job.round,
+            chosen=chosen[place, : int(steps[place])],
+            labels=labels[place, : int(steps[place])],
+            start=_vector(correction.start, place),
+            offset=None if correction.offset is None else _vector(correction.offset, place),
+            scale=_number(correction.scale, place),
+            rho=_number(correction.rho, place),
+            eta=_number(job.eta, place),
+            clip=training.clip,
+            decay=training.weight_decay + _number(correction.rho_prime, place),
+        )
 
-    Attributes:
-        model: Its model, ``[P]``.
-        losses: The loss of each step, float64 ``[K_i]``.
-        accuracies: The accuracy of each step's batch, likewise.
-    """
 
-    model: Tensor
-    losses: Tensor
-    accuracies: Tensor
+def _vector(value: Tensor, place: int) -> Tensor:
+    """One client's vector; what has no dimension for the clients is the same for all of them."""
+    return value if value.ndim == 1 else value[place]
 
 
-def batch(jobs: Sequence[Job], step: int, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Inputs, normalised and augmented, and labels of one step, one after another for all jobs.
+def _number(value: Any, place: int) -> float:
+    """One client's number; a single number is the same for all of them."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    return float(value.reshape(-1)[place if value.numel() > 1 else 0])
+
+
+def batch(rows: Sequence[ClientRow], step: int, buffer: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Inputs, normalised and augmented, and labels of one step, one client's after another's.
 
     Args:
-        jobs: Who makes the step.
+        rows: The clients that make the step.
         step: Its number.
-        room: Where to put the inputs, if there is room for them.
+        buffer: Where to put the inputs; by default in memory of their own.
     """
-    task, size = jobs[0].task, jobs[0].chosen.shape[1]
-    inputs = task.inputs(_rows([job.chosen for job in jobs], step), room)
+    task, size = rows[0].task, rows[0].chosen.shape[1]
+    inputs = task.inputs(_of_step([row.chosen for row in rows], step), buffer)
     if task.augmentation is not none:
         seeds, rounds, clients = (
             torch.tensor([[random.signed(word)] for word in words])
-            for words in zip(*((job.task.seed, job.round, job.client) for job in jobs), strict=True)
+            for words in zip(*((row.task.seed, row.round, row.client) for row in rows), strict=True)
         )
         keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size))
-        # A user's own may look at the whole batch, which must be one client's.
+        # An augmentation of the user's own may look at the whole batch, which must be one client's.
         batches = (
             [(inputs, keys.view(-1))]
             if task.augmentation is flip_crop
             else zip(torch.split(inputs, size), keys, strict=True)
         )
-        moved = torch.cat([task.augmentation(own, of_own) for own, of_own in batches])
-        inputs = moved if room is None else room.copy_(moved)
-    return inputs, _rows([job.labels for job in jobs], step)
+        augmented = torch.cat([task.augmentation(own, of_own) for own, of_own in batches])
+        inputs = augmented if buffer is None else buffer.copy_(augmented)
+    return inputs, _of_step([row.labels for row in rows], step)
 
 
-def _rows(tables: Sequence[Tensor], step: int) -> Tensor:
-    """The rows of one step."""
+def _of_step(tables: Sequence[Tensor], step: int) -> Tensor:
+    """The rows of tables that belong to one step, one after another."""
     return torch.cat([table[step] for table in tables]) if len(tables) > 1 else tables[0][step]
 
 
 def clip_factor(norm: float, clip: float) -> float:
-    """What a direction of this norm is multiplied by. A norm too large for a number must end the run."""
+    """What a direction of a norm is multiplied by; NaN, which ends the run, where the norm is too large."""
     if norm <= clip or clip == 0:
         return 1.0
     return clip / norm if norm < float("inf") else float("nan")
 
 
 @dataclass
-class Place:
-    """Which step is being made."""
+class CurrentStep:
+    """The number of the local step that is being made."""
 
     step: int = 0
 
 
 @contextlib.contextmanager
-def told_where(jobs: Sequence[Job]) -> Iterator[Place]:
-    """Adds to an exception in which local step of which clients it was raised."""
-    place = Place()
+def place_in_errors(rows: Sequence[ClientRow]) -> Iterator[CurrentStep]:
+    """Adds notes to an exception: the local step, the round and the clients in which it was raised."""
+    current = CurrentStep()
     try:
-        yield place
+        yield current
     except AdabestError:
         raise
     except Exception as error:
-        error.add_note(f"in local step {place.step}")
-        clients = ", ".join(str(job.client) for job in jobs)
-        error.add_note(f"in round {jobs[0].round}, client {clients}")
+        error.add_note(f"in local step {current.step}")
+        clients = ", ".join(str(row.client) for row in rows)
+        error.add_note(f"in round {rows[0].round}, client {clients}")
         raise
