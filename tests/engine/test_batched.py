@@ -139,7 +139,7 @@ def test_algorithms_of_users(algorithm: Algorithm, engine: Any) -> None:
 def test_tasks_of_other_kinds_are_left_to_the_reference_engine() -> None:
     task = random_quadratics(0, 4, unbalanced=True)
     mine, truth = simulate_quadratics(AdaBest(), task), simulate_quadratics(AdaBest(), task)
-    mine._engine = make_batched_engine(no_heartbeat)
+    mine.engine = make_batched_engine(no_heartbeat)
     for simulation in (mine, truth):
         for _ in range(3):
             simulation.step()

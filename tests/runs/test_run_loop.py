@@ -344,7 +344,7 @@ class Broken(FedAvg):
 
 @pytest.mark.usefixtures("trusting")
 class TestErrors:
-    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": "test_lanes:Broken"}, {"seed": 1})
+    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": f"{__name__}:Broken"}, {"seed": 1})
 
     def test_one_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):

@@ -4,6 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -84,7 +85,7 @@ class Simulation:
             training: How clients train.
             attendance: Who is present, and who takes part.
             rules: How rounds go.
-            engine: What executes the clients' work.
+            engine: Makes the engine of ``step``; rounds that are advanced as lanes don't need it.
             memory: What the things that clients keep may take of device, memory and disk.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
@@ -97,7 +98,7 @@ class Simulation:
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
-        self._engine: Engine = engine(heartbeat)
+        self._make_engine = engine
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -143,6 +144,11 @@ class Simulation:
         kept = self.state.clients.read(client) if client in self.state.clients else {}
         return kept.get(_MODEL, self._initial).clone()
 
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine of ``step``, made when it is first used. Lanes are advanced by an engine that they share."""
+        return self._make_engine(self._heartbeat)
+
     def step(self, *, evaluate: bool = False, cohort: np.ndarray | None = None) -> Metrics | None:
         """Moves the federation by one round.
 
@@ -157,7 +163,7 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
-        return advance(self.round(evaluate=evaluate, cohort=cohort), self._engine)
+        return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
 
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None

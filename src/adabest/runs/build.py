@@ -33,7 +33,7 @@ from adabest.engine.trainer import Trainer
 from adabest.errors import InputError
 from adabest.federation.partition import Partition, Scheme, check_scheme, cut
 from adabest.federation.roster import Attendance
-from adabest.models.factory import build_model
+from adabest.runs.model_source import take_model
 from adabest.runs.provenance import commit
 from adabest.runs.settings.config import Components, Config
 from adabest.runs.settings.demand import Demand
@@ -92,7 +92,7 @@ def build_federation(
     device = _device(config.device)
     dataset = components.dataset
     partition = cut_partition(config, components)
-    module = _module(config, components)
+    module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
     task = ClassificationTask(
         dataset,
@@ -210,17 +210,6 @@ def make_batched_engine(
         return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
 
     return BatchedEngine(heartbeat, make_trainer)
-
-
-def count_parameters(config: Config, components: Components) -> int:
-    """How large the model of a run is."""
-    return sum(p.numel() for p in _module(config, components).parameters() if p.requires_grad)
-
-
-def _module(config: Config, components: Components) -> nn.Module:
-    dataset = components.dataset
-    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
-    return build_model(components.model, example, dataset.classes, config.seed)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
