@@ -182,7 +182,7 @@ class TestCounts:
             clients = {0: simulation.client_state(0)}
             counter = OperationCounter()
             with counter:
-                engine.exchange([simulation._exchange(algorithm.phases[0], clients, message, context)])
+                engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic

@@ -19,11 +19,10 @@ from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
-from adabest.engine.interface import Answer, Exchange
+from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.state import View
 from adabest.errors import InputError, Interrupted
-from adabest.runs import build
 from adabest.runs.callbacks import checkpoints
 from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.callbacks.records import Records
@@ -46,7 +45,7 @@ UNEQUAL: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=build._ENGINES)
+@pytest.fixture(params=["batched", "reference"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -95,7 +94,7 @@ class TestOutcome:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
-        def counted(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             asked.append(len(requests))
             return exchange(self, requests)
 
@@ -161,7 +160,7 @@ class TestOutcome:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
-        monkeypatch.setattr(trainer, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
+        monkeypatch.setattr(trainer, "_MODEL_BYTES", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
         settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
         common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
         together(tmp_path / "lanes", settings, **common)
@@ -211,7 +210,7 @@ class TestSurroundings:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
         exchange = ReferenceEngine.exchange
 
-        def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             formats = {request.message.cloud.dtype for request in requests}
             seen.append((len(requests), torch.get_num_threads(), formats))
             return exchange(self, requests)
@@ -427,7 +426,7 @@ class TestPace:
         now, saved = 0.0, []
         exchange = ReferenceEngine.exchange
 
-        def slow(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             nonlocal now
             now += 5.0
             return exchange(self, requests)
@@ -451,7 +450,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rounds: list[list[int]] = []
     exchange = ReferenceEngine.exchange
 
-    def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
         rounds.append([request.context.round for request in requests])
         return exchange(self, requests)
 

@@ -11,7 +11,7 @@ from adabest.algorithms.base import ClientContext, Update, Work
 from adabest.costs.cost_file import Times
 from adabest.costs.formula import Number
 from adabest.costs.stopwatch import Spent, alone, timed
-from adabest.engine.interface import Engine, Exchange, Outcome, stacked_context, stacked_states
+from adabest.engine.interface import Answer, Engine, Request, stacked_context, stacked_states
 from adabest.engine.local_step import local_step
 from adabest.engine.metrics import Metrics
 from adabest.engine.reduction import reduce_replies
@@ -96,7 +96,7 @@ class Bench:
             self._metrics = end.value or {}
         return times
 
-    def _serve(self, request: Exchange, outcomes: Sequence[Outcome], server: Any, cloud: Tensor) -> Update:
+    def _serve(self, request: Request, outcomes: Sequence[Answer], server: Any, cloud: Tensor) -> Update:
         """All that a server computes, several times."""
         algorithm, context = self._algorithm, request.context
         for _ in range(_AGAIN):
@@ -105,7 +105,7 @@ class Bench:
             update = algorithm.server_step(server, cloud, replies, context)
         return update
 
-    def _arithmetic(self, request: Exchange) -> Spent:
+    def _arithmetic(self, request: Request) -> Spent:
         """What the clients compute beside gradients, in plain torch: on a CPU one by one, on a GPU all at once."""
         clients, spent = list(request.clients), Spent()
         for group in [[client] for client in clients] if self._device.type == "cpu" else [clients]:
@@ -117,7 +117,7 @@ class Bench:
                 spent = spent.plus(timed(work, self._device)[1])
         return spent
 
-    def _compute(self, request: Exchange, states: Any, context: ClientContext, gradient: Tensor) -> None:
+    def _compute(self, request: Request, states: Any, context: ClientContext, gradient: Tensor) -> None:
         correction = self._algorithm.client_start(states, request.message, context)
         w = gradient
         if request.work is Work.TRAIN:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.workers import one_thread
+from adabest.engine.threads import one_thread
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, Spent]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """While entered, torch has one core, as a client has, and keeps its memory: what takes time then is arithmetic."""
-    with one_thread(), malloc.kept():
+    with one_thread(), malloc.freed_memory_kept():
         yield
 
 

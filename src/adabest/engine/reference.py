@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.interface import Answer, Exchange, Outcome, client_context
+from adabest.engine.interface import Answer, Answers, Request, client_context
 from adabest.engine.local_step import local_step
 from adabest.errors import AdabestError, Diverged
 from adabest.tasks.base import Heartbeat
@@ -19,15 +19,15 @@ class ReferenceEngine:
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """What several runs ask for, run by run and client by client."""
         return [self._one_run(request) for request in requests]
 
-    def _one_run(self, request: Exchange) -> Answer:
-        outcomes = []
+    def _one_run(self, request: Request) -> Answers:
+        answers = []
         for client, state in request.clients.items():
             try:
-                outcomes.append(self._one_client(request, client, state))
+                answers.append(self._one_client(request, client, state))
             except Diverged as diverged:
                 return diverged
             except AdabestError:
@@ -35,9 +35,9 @@ class ReferenceEngine:
             except Exception as error:
                 error.add_note(f"in round {request.context.round}, client {client}")
                 raise
-        return outcomes
+        return answers
 
-    def _one_client(self, request: Exchange, client: int, state: Any) -> Outcome:
+    def _one_client(self, request: Request, client: int, state: Any) -> Answer:
         algorithm, task, message = request.algorithm, request.task, request.message
         context = client_context(task, client, message, request.context)
         correction = algorithm.client_start(state, message, context)
@@ -49,10 +49,10 @@ class ReferenceEngine:
             result = task.full_gradient(correction.start, client)
             model, steps, loss, accuracy = None, 0, None, None
         new_state, reply = algorithm.client_finish(state, message, result, context)
-        return Outcome(client, new_state, reply, model, steps, loss, accuracy)
+        return Answer(client, new_state, reply, model, steps, loss, accuracy)
 
     def _train(
-        self, request: Exchange, client: int, correction: Correction, context: ClientContext
+        self, request: Request, client: int, correction: Correction, context: ClientContext
     ) -> tuple[Tensor, float, float]:
         w = correction.start
         losses, accuracies = [], []

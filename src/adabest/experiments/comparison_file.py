@@ -1,4 +1,4 @@
-"""The file of a comparison, a sweep or a tuning: what is compared, so that it can be resumed; its first line proves it."""
+"""The file of a comparison, a sweep or a tuning: what is compared, so that it can be resumed."""
 
 from collections.abc import Mapping
 from pathlib import Path

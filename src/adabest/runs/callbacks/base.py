@@ -36,7 +36,7 @@ class Ending(NamedTuple):
     """How a run ended, in this process.
 
     Attributes:
-        status: ``finished``, ``diverged``, ``interrupted`` if someone asked to stop, ``killed`` if an error broke it off.
+        status: ``finished``, ``diverged``, ``interrupted`` on request, or ``killed`` by an error.
         round: The last round that counts, or the one it diverged in.
         reason: Why it diverged, finished early or was broken off, if it did.
         at_once: Whether someone asked a second time to stop, so that nothing may take long any more.
