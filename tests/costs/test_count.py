@@ -1,6 +1,5 @@
 """What a round costs: counted, by the paper, and in real runs."""
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -36,11 +35,6 @@ K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
-
-
-def has(kind: str) -> Callable[[Collection[str]], bool]:
-    """Whether a term has a symbol."""
-    return lambda term: kind in term
 
 
 def costs_of(algorithm: str | Algorithm, precision: Any = "float32") -> AlgorithmCosts:
@@ -155,7 +149,7 @@ class TestCounts:
             assert sum(counts.values()) == everything
             assert gradients in (0, steps)
             for kind in ("s", "m"):
-                mine = compute.arithmetic.where(has(kind))
+                mine = compute.arithmetic.with_symbol(kind)
                 on_numbers = compute.numbers.value(sizes.values())
                 assert 0 <= counts[kind] - mine.value(sizes.values()) <= on_numbers
         for kind, formula in {
@@ -189,7 +183,7 @@ class TestCounts:
         more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}
         values = {**Sizes(1, steps=Flat.pace).values(), "n": 1}
         for kind in ("s", "m"):
-            assert more[kind] == expected.where(has(kind)).value(values)
+            assert more[kind] == expected.with_symbol(kind).value(values)
         assert sum(more.values()) == (expected + found.client.other + found.guards.other).value(values)
 
 

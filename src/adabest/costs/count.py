@@ -34,7 +34,7 @@ _CHECK = (3000, 5)
 _SAMPLES = 10  # of each client; what they are changes no count
 _BARE = LocalTraining(clip=0.0, weight_decay=0.0)
 _GUARDED = LocalTraining(clip=10.0, weight_decay=1e-3)
-_ZERO = Formula({})
+_ZERO = 0 * symbol("n")
 
 
 class Compute(NamedTuple):
@@ -168,7 +168,7 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
         if kind in ("g", "G"):
             arithmetic += formula * symbol(kind)
             continue
-        vectors = formula.where(lambda term: "n" in term)
+        vectors = formula.with_symbol("n")
         numbers += formula - vectors
         if kind in (ADDITION, MULTIPLICATION):
             arithmetic += vectors * symbol(kind)

@@ -140,7 +140,7 @@ def _numbers(counted: AlgorithmCosts, values: Mapping[str, int]) -> str:
 
 
 def _both(arithmetic: Formula, other: Formula) -> str:
-    return f"{arithmetic}, and {other}" if other.terms else str(arithmetic)
+    return f"{arithmetic}, and {other}" if other else str(arithmetic)
 
 
 def _grouped(texts: Mapping[str, str]) -> str:
