@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from adabest.costs.count import AlgorithmCosts, Costs
+from adabest.costs.count import AlgorithmCosts, CountedCosts
 from adabest.costs.formula import Formula, Number
 from adabest.report.table import Table
 
 _NONE = "–"
 
 
-def cost_tables(costs: Costs) -> dict[str, Table]:
+def cost_tables(costs: CountedCosts) -> dict[str, Table]:
     """The three tables of the paper, each in two halves, by name."""
     return {
         "compute-client": _compute_table(
@@ -41,7 +41,7 @@ def cost_tables(costs: Costs) -> dict[str, Table]:
     }
 
 
-def cost_notes(costs: Costs) -> list[str]:
+def cost_notes(costs: CountedCosts) -> list[str]:
     """What must be known to read the tables, in sentences."""
     sizes, counted, simulator = costs.sizes, costs.algorithms, costs.baseline
     values = sizes.values()
@@ -80,14 +80,14 @@ def cost_notes(costs: Costs) -> list[str]:
     ]
 
 
-def cost_text(costs: Costs) -> str:
+def cost_text(costs: CountedCosts) -> str:
     """All tables and notes as a piece of a page."""
     tables = [f"**{table.title}**\n\n{table.markdown()}" for table in cost_tables(costs).values()]
     return "\n".join([*tables, "".join(f"- {note}\n" for note in cost_notes(costs))])
 
 
 def _compute_table(
-    costs: Costs,
+    costs: CountedCosts,
     title: str,
     theirs: Callable[[AlgorithmCosts], Formula | None],
     ours: Callable[[AlgorithmCosts], Formula],
@@ -107,7 +107,7 @@ def _compute_table(
 
 
 def _byte_table(
-    costs: Costs,
+    costs: CountedCosts,
     title: str,
     theirs: Callable[[AlgorithmCosts], Formula | None],
     ours: Callable[[AlgorithmCosts], Formula],
@@ -120,12 +120,12 @@ def _byte_table(
     return Table(("algorithm", "paper", "bytes, paper", "ours", "bytes, ours"), rows, title)
 
 
-def _cells(formula: Formula | None, costs: Costs, unit: int = 1) -> tuple[str, str]:
+def _cells(formula: Formula | None, costs: CountedCosts, unit: int = 1) -> tuple[str, str]:
     """A formula, and what it comes to."""
     return (_NONE, _NONE) if formula is None else (str(formula), _plain(unit * formula.value(costs.sizes.values())))
 
 
-def _share(mine: Formula, plain: Formula, costs: Costs) -> str:
+def _share(mine: Formula, plain: Formula, costs: CountedCosts) -> str:
     """How much more it is than FedAvg's, if it is known what a gradient takes."""
     gradient = costs.sizes.gradient
     if "G" in mine.symbols() or ("g" in mine.symbols() and gradient is None):

@@ -22,6 +22,7 @@ from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored_model import AveragedModel, ScoredModel
+from adabest.engine.sections import Observer, unobserved
 from adabest.engine.state import Snapshot, State, View
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance, Roster
@@ -57,6 +58,7 @@ class Simulation:
 
     Attributes:
         state: Where the federation stands.
+        observer: What counts or times the sections of a round, if anything does.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Simulation:
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
         self._engine: Engine = engine(heartbeat)
+        self.observer: Observer = unobserved
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -173,7 +176,8 @@ class Simulation:
         else:
             after, outcomes = self._skipped_round(), []
         records = _records(outcomes)
-        after = replace(after, scored=self._scored(records))
+        with self.observer("scored"):
+            after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
             metrics = measure(
@@ -236,11 +240,13 @@ class Simulation:
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
-            message = self._algorithm.downlink(after.server, after.cloud, context)
+            with self.observer("server"):
+                message = self._algorithm.downlink(after.server, after.cloud, context)
             outcomes = yield self._exchange(work, states, message, context)
             states = {outcome.client: outcome.state for outcome in outcomes}
-            replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
-            update = self._algorithm.server_step(after.server, after.cloud, replies, context)
+            with self.observer("server"):
+                replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
+                update = self._algorithm.server_step(after.server, after.cloud, replies, context)
             after = replace(
                 after,
                 server=update.server,
@@ -305,7 +311,8 @@ class Simulation:
         return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
-        return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
+        with self.observer("scored"):
+            return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
 def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
