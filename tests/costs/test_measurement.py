@@ -18,7 +18,7 @@ from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replie
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.costs import round_timing, stopwatch
-from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, Middle, Times, middle
+from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, MedianInterval, Times, median_interval
 from adabest.costs.count import count_costs
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
 from adabest.costs.measurement import _settings, measure_costs
@@ -242,9 +242,9 @@ class TestTimes:
 
     def test_cpu_time_is_compared_where_there_is_one(self) -> None:
         one, two = Times([2.0, 9.0, 4.0], [3.0, 3.0, 1.0]), Times([1.0, 3.0, 4.0], [1.0, 2.0, 1.0])
-        assert one.over(two) == Middle(1.5, 1.0, 3.0)
-        assert replace(one, cpu=[]).over(replace(two, cpu=[])) == Middle(2.0, 1.0, 3.0)
-        assert one.over(two, by_the_clock=True) == Middle(2.0, 1.0, 3.0)
+        assert one.over(two) == MedianInterval(1.5, 1.0, 3.0)
+        assert replace(one, cpu=[]).over(replace(two, cpu=[])) == MedianInterval(2.0, 1.0, 3.0)
+        assert one.over(two, by_the_clock=True) == MedianInterval(2.0, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Slow(FedAvg):
 def test_the_interval_of_a_median(count: int, low: int) -> None:
     """The places that tables of the sign test have for 95 %; the first and the last where there are too few."""
     values = [float(number) for number in range(count, 0, -1)]
-    assert middle(values) == Middle((count + 1) / 2, low, count + 1 - low)
+    assert median_interval(values) == MedianInterval((count + 1) / 2, low, count + 1 - low)
 
 
 class TestFile:

@@ -18,8 +18,9 @@ from adabest.errors import InputError
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.figure import comparison_figure
 from adabest.report.page import curves, heat_maps
-from adabest.report.page.page import COLOURS, json_for_script
+from adabest.report.page.page import json_for_script
 from adabest.report.page.run_facts import Shown, entries_of
+from adabest.report.palette import LINE_COLOURS
 from adabest.report.table import comparison_table
 from adabest.runs.build import cut_partition
 from adabest.runs.results_file import Result, Results
@@ -237,8 +238,10 @@ class TestEntries:
         assert "No run has come far enough to have a partition." in page
 
     def test_colours_are_those_of_figures(self) -> None:
-        figure = comparison_figure({str(number): make_run() for number in range(len(COLOURS))})
-        assert tuple(line.get_color() for line in figure.axes[0].lines) == COLOURS
+        figure = comparison_figure({str(number): make_run() for number in range(len(LINE_COLOURS))})
+        assert tuple(line.get_color() for line in figure.axes[0].lines) == tuple(
+            colour.light for colour in LINE_COLOURS
+        )
 
 
 class TestForeignWords:

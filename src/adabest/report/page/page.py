@@ -11,15 +11,13 @@ from importlib.metadata import version
 from string import Template
 from typing import Any
 
+from adabest.report.numbers import MISSING, as_text
 from adabest.report.page.curves import curves
 from adabest.report.page.heat_maps import HeatMap, heat_maps
-from adabest.report.page.run_facts import SEEDS, Ending, Shown, as_text, common_and_other
+from adabest.report.page.run_facts import SEEDS, Ending, Shown, common_and_other
+from adabest.report.palette import LINE_COLOURS, LINE_DASHES, style_variables
 from adabest.report.table import Table, common_target, comparison_table, sweep_table
 
-# What figures have (Okabe and Ito), and what is as far from a dark ground as those are from white.
-COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
-_ON_DARK = ("#f4f4f4", "#9a9a9a", "#56b4e9", "#e69f00", "#f0743e", "#1fbf92", "#dd92bb")
-_DASHES = ("7 4", "2 3", "9 3 2 3", "10 3 2 3 2 3", "none")
 _WORDS: dict[Ending, str] = {"diverged": "diverged", "early": "ended early", "unfinished": "unfinished"}
 _SYMBOLS: dict[Ending, str] = {"diverged": "×", "early": "●", "unfinished": "○"}
 _STATISTICS = {"samples_per_client": "samples per client: least, mean, most"}
@@ -48,8 +46,8 @@ def page_text(
     maps = heat_maps(entries, data_dir)
     data = {
         "entries": [_entry(label, group) for label, group in entries.items()],
-        "dashes": _DASHES,
-        "colours": len(COLOURS),
+        "dashes": [dashes.svg for dashes in LINE_DASHES],
+        "colours": len(LINE_COLOURS),
         **curves(entries),
         "maps": [{"counts": one.counts, "heldOut": one.held_out, "clients": one.clients} for one in maps],
     }
@@ -58,7 +56,7 @@ def page_text(
         title=_escaped(title),
         heading=_escaped(title.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")),  # what isn't to be torn apart
         policy=_policy(script),
-        colours=_colours(),
+        colours=style_variables(),
         style=_asset("page.css"),
         summary=_summary(entries),
         trouble=_trouble(entries),
@@ -90,11 +88,6 @@ def _policy(script: str) -> str:
     """What browsers may do for the page: show it, and run this script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-
-
-def _colours() -> str:
-    pairs = zip(COLOURS, _ON_DARK, strict=True)
-    return " ".join(f"--line-{number}: light-dark({light}, {dark});" for number, (light, dark) in enumerate(pairs))
 
 
 def _entry(label: str, group: Sequence[Shown]) -> dict[str, Any]:
@@ -225,7 +218,7 @@ def _settings(entries: Mapping[str, Sequence[Shown]]) -> str:
 
 def _several(values: Iterable[Any]) -> str:
     """Values of the runs of an entry, each once."""
-    return ", ".join(dict.fromkeys("–" if value is None else as_text(value) for value in values))
+    return ", ".join(dict.fromkeys(MISSING if value is None else as_text(value) for value in values))
 
 
 def _runs(entries: Mapping[str, Sequence[Shown]]) -> Table:

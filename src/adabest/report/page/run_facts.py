@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adabest.report.entries import Measured
+from adabest.report.numbers import as_text
 from adabest.runs.files.folder import ENDED
 from adabest.runs.results_file import Results, without_places
 from adabest.runs.stored_run import Run
@@ -150,15 +151,6 @@ def _telling(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _label(settings: Mapping[str, Any], names: Iterable[str]) -> str:
     own = [f"{name}={as_text(settings[name])}" for name in names if name != "algorithm" and name in settings]
     return ",".join([str(settings["algorithm"]), *own])
-
-
-def as_text(value: Any) -> str:
-    """A value as it is read by people."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return ", ".join(map(as_text, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
 def common_and_other(facts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
