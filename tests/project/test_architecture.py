@@ -189,6 +189,14 @@ def test_a_public_name_stays_itself_when_a_room_of_that_name_is_imported() -> No
     assert output_of(code) == "True adabest.costs.round_costs"
 
 
+def test_reports_load_no_data() -> None:
+    loading = {"adabest.data.loading", "adabest.data.files", "adabest.data.location", "adabest.runs.build"}
+    for path in (SOURCE / "report").rglob("*.py"):
+        used = {name.rpartition(".")[0] for name in imports_of(path)}
+        assert not used & loading, name_of(path)
+        assert "adabest.runs.settings.config.resolve" not in imports_of(path), name_of(path)
+
+
 def test_only_costs_imports_sympy_and_only_when_costs_are_asked_for() -> None:
     importing = {name_of(path) for path in FILES if "sympy" in {name.split(".")[0] for name in imports_of(path)}}
     assert importing == {"costs/formula.py"}

@@ -43,8 +43,8 @@ def measured_cost_notes(measured: MeasuredCosts) -> list[str]:
         f"Times are {_clock_in_words(measured)}. “×” is times FedAvg's: measured, the median of the ratios to its "
         "round of the same turn, and in brackets where that lies with a confidence of 95 % (of fewer than six rounds, "
         "the least and the greatest); for the paper and as counted, a ratio of operations, as if all took the same "
-        "time. Times fit if the counted ratio lies within the brackets, else they are “more” or “less”. Bytes fit if they are "
-        "those that were counted, to the last one.",
+        "time. Times fit if the counted ratio lies within the brackets, else they are “more” or “less”. Bytes fit if "
+        "they are those that were counted, to the last one.",
         "Bytes both ways, in units of FedAvg's: "
         + ", ".join(f"{label} {_both_ways(of) / plain:.2f}" for label, of in found.items())
         + ".",
