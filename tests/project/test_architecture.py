@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -180,3 +182,29 @@ def test_what_is_public_is_there() -> None:
     assert len(adabest.__all__) == len(set(adabest.__all__))
     for name in adabest.__all__:
         assert hasattr(adabest, name)
+
+
+def test_a_public_name_stays_itself_when_a_room_of_that_name_is_imported() -> None:
+    code = "import adabest, adabest.costs.published; print(callable(adabest.costs), adabest.costs.__module__)"
+    assert output_of(code) == "True adabest.costs.round_costs"
+
+
+def test_reports_load_no_data() -> None:
+    loading = {"adabest.data.loading", "adabest.data.files", "adabest.data.location", "adabest.runs.build"}
+    for path in (SOURCE / "report").rglob("*.py"):
+        used = {name.rpartition(".")[0] for name in imports_of(path)}
+        assert not used & loading, name_of(path)
+        assert "adabest.runs.settings.config.resolve" not in imports_of(path), name_of(path)
+
+
+def test_only_costs_imports_sympy_and_only_when_costs_are_asked_for() -> None:
+    importing = {name_of(path) for path in FILES if "sympy" in {name.split(".")[0] for name in imports_of(path)}}
+    assert importing == {"costs/formula.py"}
+    public = "adabest.compare, adabest.tune, adabest.write_report, adabest.illustrate"
+    assert output_of(f"import adabest, sys; {public}; print('sympy' in sys.modules)") == "False"
+    assert output_of("import adabest, sys; adabest.costs; print('sympy' in sys.modules)") == "True"
+
+
+def output_of(code: str) -> str:
+    """What another Python prints."""
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()

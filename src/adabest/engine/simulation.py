@@ -24,6 +24,7 @@ from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored_model import AveragedModel, ScoredModel
+from adabest.engine.sections import Observer, unobserved
 from adabest.engine.state import Snapshot, State, View
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance, Roster
@@ -59,6 +60,7 @@ class Simulation:
 
     Attributes:
         state: Where the federation stands.
+        observer: What counts or times the sections of a round, if anything does.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Simulation:
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
         self._make_engine = engine
+        self.observer: Observer = unobserved
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -180,7 +183,8 @@ class Simulation:
         else:
             after, answers = self._skipped_round(), []
         records = _records(answers)
-        after = replace(after, scored=self._scored(records))
+        with self.observer("scored"):
+            after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
             metrics = measure(
@@ -243,11 +247,13 @@ class Simulation:
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
-            message = self._algorithm.downlink(after.server, after.cloud, context)
+            with self.observer("server"):
+                message = self._algorithm.downlink(after.server, after.cloud, context)
             answers = yield self._request(work, states, message, context)
             states = {answer.client: answer.state for answer in answers}
-            replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
-            update = self._algorithm.server_step(after.server, after.cloud, replies, context)
+            with self.observer("server"):
+                replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
+                update = self._algorithm.server_step(after.server, after.cloud, replies, context)
             after = replace(
                 after,
                 server=update.server,
@@ -312,7 +318,8 @@ class Simulation:
         return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
-        return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
+        with self.observer("scored"):
+            return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
 def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
