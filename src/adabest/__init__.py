@@ -5,8 +5,6 @@ in which the command line must be able to hear Ctrl-C.
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -122,15 +120,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Surface(ModuleType):
-    """The package as a module whose public names stay what they are."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Keeps ``adabest.costs`` the function: the first import of the room ``costs`` would set it to the room."""
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Surface
