@@ -13,10 +13,9 @@ from torch import Tensor
 
 from adabest.data.augmentation import none
 from adabest.engine.cpu.aligned import aligned
-from adabest.engine.cpu.client_rows import ClientRow, batch, place_in_errors
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, place_in_errors
 from adabest.engine.cpu.linear_steps import scripted_steps
 from adabest.engine.layer_plan import LinearLayer
-from adabest.engine.trainer import TrainingResult
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
 
@@ -50,7 +49,7 @@ class Chain:
         self.clients_at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
 
     @torch.no_grad()
-    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainingResult]:
+    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
         """The local training of a few clients."""
         # Those with the most steps first: who still trains is always at the beginning.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place].chosen), reverse=True)
@@ -67,7 +66,7 @@ class Chain:
                 done = counts[active - 1]
         models = self._unpacked(w)
         trained = [
-            TrainingResult.of_client(model, *_judged(place, row, scores))
+            (model, *_judged(place, row, scores))
             for place, (row, model) in enumerate(zip(ordered, models, strict=True))
         ]
         return [trained[order.index(place)] for place in range(len(rows))]
