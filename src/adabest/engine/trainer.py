@@ -36,7 +36,7 @@ class TrainingJob(NamedTuple):
 
     @property
     def task(self) -> ClassificationTask:
-        """What the clients learn."""
+        """The task of the clients."""
         assert isinstance(self.request.task, ClassificationTask)
         return self.request.task
 
@@ -92,7 +92,7 @@ class TrainingResult(NamedTuple):
 
 
 class Unbatchable(Exception):
-    """A model, loss or augmentation does something that can't be done for many clients at once. Carries what."""
+    """A model, loss or augmentation can't be computed for many clients at once. Its message says why."""
 
 
 class Trainer(Protocol):
@@ -104,7 +104,7 @@ class Trainer(Protocol):
 
     @property
     def cuts_runs_as_alone(self) -> bool:
-        """Whether a run that doesn't fit at once is cut into the same jobs whoever trains beside it."""
+        """Whether a run that doesn't fit at once is cut into the same jobs as if no other run trained beside it."""
 
     def capacity(self, wanted: int) -> int:
         """How many of the clients that want to train may do so at the same time.

@@ -1,4 +1,4 @@
-"""Any model, by autograd, one client after another, in the way that convolutions are fastest on a CPU."""
+"""Local training of any model by autograd, one client after another, with the layout that is fastest on a CPU."""
 
 import collections
 import copy
@@ -83,7 +83,7 @@ class _Replica:
 
     @torch.no_grad()
     def _descend(self, row: ClientRow, w: list[Tensor], offset: list[Tensor] | None) -> None:
-        """A local step (see ``engine.local``) in place."""
+        """A local step (see ``engine.local_step``) in place."""
         # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
         g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         if row.scale != 1:
