@@ -99,13 +99,13 @@ def test_only_the_engine_knows_of_devices() -> None:
     """A device is chosen in runs/build.py, set up in runs/process_settings.py and used in engine/.
 
     A task has its data there, models/vector.py puts a module where it is told, models/factory.py counts parameters
-    where nothing is stored, and costs/stopwatch.py waits for it.
+    where nothing is stored, and costs/section_timer.py waits for it.
     """
     mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
     knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
     outside = {name for name in knowing if not name.startswith("engine/")}
     assert outside == {
-        "costs/stopwatch.py",
+        "costs/section_timer.py",
         "models/factory.py",
         "models/vector.py",
         "runs/build.py",
@@ -187,6 +187,15 @@ def test_what_is_public_is_there() -> None:
 def test_a_public_name_stays_itself_when_a_room_of_that_name_is_imported() -> None:
     code = "import adabest, adabest.costs.published; print(callable(adabest.costs), adabest.costs.__module__)"
     assert output_of(code) == "True adabest.costs.round_costs"
+
+
+def test_the_paper_could_be_taken_out() -> None:
+    """Only its command and the lazy public names know of it; all other public names work without."""
+    outside = [path for path in FILES if room_of(path) not in ("paper", "cli", "__init__")]
+    assert not [name_of(path) for path in outside if "paper" in rooms_used(path)]
+    others = [name for name in adabest.__all__ if name not in ("Reproduced", "reproduce")]
+    code = f"import sys; sys.modules['adabest.paper'] = None; import adabest; [getattr(adabest, n) for n in {others}]"
+    assert output_of(f"{code}; print('whole')") == "whole"
 
 
 def test_reports_load_no_data() -> None:
