@@ -21,8 +21,8 @@ from adabest.experiments.space import read_space, write_space
 from adabest.experiments.steering_figure import illustrate
 from adabest.experiments.sweep import read_vary, write_vary
 from adabest.experiments.verification import verify
+from adabest.paper.experiment_runs import EXECUTION
 from adabest.paper.reproduce import COSTS, reproduce
-from adabest.paper.reproduction import EXECUTION
 from adabest.paper.specification import specification_names
 from adabest.registry import Option, naming, options_of, split_specification
 from adabest.runs.files.folder import MODELS

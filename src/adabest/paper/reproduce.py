@@ -12,8 +12,8 @@ from adabest.costs.measurement import measure_costs
 from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.experiments.call import ROOT
 from adabest.experiments.run_group import check_lanes
+from adabest.paper.experiment_runs import EXECUTION, ExperimentRequest, ExperimentRuns
 from adabest.paper.rendering import figure_name, render
-from adabest.paper.reproduction import EXECUTION, Reproduction, Request
 from adabest.paper.specification import read_specification, specification_names
 from adabest.registry import naming
 from adabest.report.figure import save_figure
@@ -122,7 +122,7 @@ def reproduce(
         check_seeds(seeds)
     kept = folder / CHOICES
     files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
-    request = Request(
+    request = ExperimentRequest(
         specification,
         specification.chosen_cells(cells),
         specification.chosen_entries(entries),
@@ -133,7 +133,7 @@ def reproduce(
         lanes,
     )
     request.check_choices(kept=choices is None)
-    making = Reproduction(request, folder, show=show)
+    making = ExperimentRuns(request, folder, show=show)
     making.check()
     lock = RunFolder(folder)
     lock.acquire()
