@@ -12,7 +12,7 @@ _UPDATE_BLOCK = 4096
 
 @triton.jit
 def corrected(gradient, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET: tl.constexpr):
-    """S g + o + ρ w of a gradient g. ``first`` is where the client's parameters begin, ``place`` counts from there."""
+    """The sum s g + o + ρ w. ``first`` is where the client's parameters begin, ``place`` counts from there."""
     result = tl.load(scale + client) * gradient
     if HAS_OFFSET:
         result += tl.load(offset + first + place, mask=mask, other=0.0)
