@@ -10,7 +10,7 @@ import torch
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.settings.config import resolve
 
 SETTINGS: dict[str, Any] = {
@@ -31,7 +31,7 @@ def trained(device: str, engine: str, **given: Any) -> Simulation:
     """A federation after three rounds."""
     config, components = resolve({**SETTINGS, **given, "device": device, "engine": engine})
     simulation = build_federation(config, components).simulation
-    with Surroundings.of(config, components).entered():
+    with ProcessSettings.of(config, components).entered():
         for _ in range(3):
             simulation.step()
     return simulation

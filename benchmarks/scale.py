@@ -16,7 +16,7 @@ from adabest.engine.simulation import Simulation
 from adabest.errors import InputError, nearest
 from adabest.report.table import Table
 from adabest.runs.build import build_federation
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.settings.config import resolve
 from benchmarks import machine
 from benchmarks.arms.adabest import settings
@@ -130,7 +130,7 @@ def _simulations(task: Task, device: str, engine: str, count: int) -> Iterator[l
             config, components = resolve({**shared, "device": device, "engine": engine, "seed": seed})
             federation = build_federation(config, components)
             if seed == 0:
-                stack.enter_context(Surroundings.of(config, components).entered())
+                stack.enter_context(ProcessSettings.of(config, components).entered())
             made.append(federation.simulation)
         yield made
 

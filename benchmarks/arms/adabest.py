@@ -8,7 +8,7 @@ import torch
 import adabest
 from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.settings.config import resolve
 from benchmarks.arms import torch_model
 from benchmarks.arms.worker import serve
@@ -47,7 +47,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Task, Simulation]:
         given["precision"] = arguments.precision
     config, components = resolve(given)
     federation = build_federation(config, components)
-    ARITHMETIC.enter_context(Surroundings.of(config, components).entered())
+    ARITHMETIC.enter_context(ProcessSettings.of(config, components).entered())
     return task, federation.simulation
 
 

@@ -19,7 +19,7 @@ from adabest.runs.build import build_federation
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.model_source import count_parameters, take_model
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.config import resolve
 
@@ -110,7 +110,7 @@ class TestEngines:
 
     def test_a_simulation_makes_its_engine_with_its_first_step(self) -> None:
         config, components = resolve(tiny())
-        with Surroundings.of(config, components).entered():
+        with ProcessSettings.of(config, components).entered():
             simulation = build_federation(config, components).simulation
             advance_together([simulation.round()], ReferenceEngine(lambda: None))
             assert "engine" not in vars(simulation)

@@ -19,7 +19,7 @@ from adabest.costs.round_timing import TimedFederation
 from adabest.costs.sizes import Sizes, find_sizes
 from adabest.errors import InputError
 from adabest.runs.build import environment, make_engine
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.results_file import provenance_of
 from adabest.runs.settings.config import SURROUNDINGS, Components, Config
 from adabest.runs.settings.run_plan import check_algorithms, label_of, plan
@@ -63,7 +63,7 @@ def measure_costs(
     runs = plan(_with_baseline(algorithms), used | {"rounds": repeats + 1}).runs
     config, components = next(iter(runs.values()))
     _refuse_uneven(config)
-    with StopRequests() as requests, Surroundings.of(config, components).entered():
+    with StopRequests() as requests, ProcessSettings.of(config, components).entered():
         engine = make_engine(config)(requests.heartbeat)
         federations = [TimedFederation(label, *run, engine, requests.heartbeat) for label, run in runs.items()]
         sizes = _sizes(config, components, federations[0])

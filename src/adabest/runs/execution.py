@@ -18,7 +18,7 @@ from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
-from adabest.runs.process_settings import Surroundings
+from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
 from adabest.runs.settings.config import Components, Config, read_toml, resolve_again
 from adabest.runs.trackers.catalog import check_trackers
@@ -113,7 +113,7 @@ def resume_run(
                 data_dir=data_dir,
                 label=label,
             )
-            _run_group([run], Surroundings.of(config, components), requests, 1, show=show)
+            _run_group([run], ProcessSettings.of(config, components), requests, 1, show=show)
         finally:
             folder.release()
 
@@ -135,12 +135,12 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
     """
     check_runs([run.config for run in runs])
     with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
-        asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
-        for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
+        asked = [(ProcessSettings.of(run.config, run.components), run) for run in runs if _is_left(run)]
+        for number, process_settings in enumerate(dict.fromkeys(process_settings for process_settings, _ in asked)):
             if number > 0:
                 requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
-            group = [run for its_own, run in asked if its_own == surroundings]
-            _run_group(group, surroundings, requests, at_a_time or len(group), show=show)
+            group = [run for its_own, run in asked if its_own == process_settings]
+            _run_group(group, process_settings, requests, at_a_time or len(group), show=show)
 
 
 def check_runs(configs: Iterable[Config]) -> None:
@@ -163,13 +163,13 @@ def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
 
 
 def _run_group(
-    runs: Sequence[PendingRun], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
+    runs: Sequence[PendingRun], process_settings: ProcessSettings, requests: StopRequests, at_a_time: int, *, show: bool
 ) -> None:
-    """Makes runs that have the same surroundings."""
+    """Makes runs that need the same process settings."""
     waiting = deque(runs)
     lanes = min(at_a_time, len(runs))
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
-    with surroundings.entered(), board:
+    with process_settings.entered(), board:
         shared = LaneContext(requests.heartbeat, board, CheckpointTime())
         engine = make_engine(runs[0].config)(requests.heartbeat)
         places = [_one_after_another(waiting, shared) for _ in range(lanes)]

@@ -13,7 +13,7 @@ from adabest.runs.settings.config import Components, Config
 _PARAMETERS_FOR_THREADS = 100_000
 
 
-class Surroundings(NamedTuple):
+class ProcessSettings(NamedTuple):
     """How and where runs are executed.
 
     Attributes:
@@ -33,7 +33,7 @@ class Surroundings(NamedTuple):
     workers: int | None = None
 
     @classmethod
-    def of(cls, config: Config, components: Components) -> "Surroundings":
+    def of(cls, config: Config, components: Components) -> "ProcessSettings":
         """What a run asks for; by default one thread if its model is so small that several would only wait."""
         threads = config.threads
         if threads is None:
