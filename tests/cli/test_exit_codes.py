@@ -20,7 +20,7 @@ import adabest
 from adabest.cli import commands, failures
 from adabest.cli.exit_codes import MEANINGS
 from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
-from adabest.runs.callbacks.checkpoints import CheckpointPace
+from adabest.runs.callbacks.checkpoints import Checkpoints
 from adabest.runs.callbacks.progress import Heedless
 from adabest.runs.files.folder import RunFolder
 
@@ -207,14 +207,14 @@ class TestRuns:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        folder, save = tmp_path / "run", CheckpointPace.save
+        folder, save = tmp_path / "run", Checkpoints.save
 
         def lose(*given: Any) -> float:
-            seconds = save(*given)
+            seconds: float = save(*given)
             loss(folder)
             return seconds
 
-        monkeypatch.setattr(CheckpointPace, "save", lose)
+        monkeypatch.setattr(Checkpoints, "save", lose)
         assert command("run", *arguments(**tiny(checkpoint_every=1), out=folder)) == 5
         said = capsys.readouterr().err.splitlines()[-1]
         assert re.match(rf"adabest: {folder}\S*: No such file or directory\. To go on: put the folder", said), said

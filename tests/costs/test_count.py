@@ -176,7 +176,7 @@ class TestCounts:
             clients = {0: simulation.client_state(0)}
             counter = OperationCounter()
             with counter:
-                engine.exchange([simulation._exchange(algorithm.phases[0], clients, message, context)])
+                engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic
@@ -326,7 +326,7 @@ class TestOwnAlgorithms:
         assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
 
     def test_unknown_operations_are_told_in_the_notes(self) -> None:
-        found = adabest.costs(parameters=100, algorithms=["adabest", Wasteful()])
+        found = adabest.round_costs(parameters=100, algorithms=["adabest", Wasteful()])
         (note,) = [note for note in found.notes if note.startswith("Neither s nor m")]
         assert "n neg (adabest); n abs + n neg + n sqrt (wasteful)" in note
 
@@ -349,7 +349,7 @@ class TestRuns:
     @pytest.mark.parametrize("precision", ["float32", "float64"])
     def test_bytes(self, algorithm: str, precision: Any, tmp_path: Path) -> None:
         done = run(tmp_path / "run", algorithm=algorithm, precision=precision, rounds=3, unbalance=0.3)
-        table = adabest.costs(
+        table = adabest.round_costs(
             "mlp,hidden=8",
             algorithms=[algorithm],
             input_shape=(1, 6, 6),

@@ -10,19 +10,19 @@ from rich.console import Console
 
 from adabest.cli import options, parser
 from adabest.cli.exit_codes import DAMAGED, DIVERGED, DONE
-from adabest.costs.round_costs import Costs
-from adabest.costs.round_costs import costs as count_costs
+from adabest.costs.round_costs import RoundCosts, round_costs
 from adabest.data.listing import datasets
 from adabest.data.location import data_folder
 from adabest.errors import InputError
-from adabest.experiments.comparison_calls import Comparison, compare, sweep
+from adabest.experiments.comparison import Comparison, compare
 from adabest.experiments.report_page import write_report
-from adabest.experiments.resume import is_comparison, resume, resume_comparison
+from adabest.experiments.resume import resume
 from adabest.experiments.single_run import load as load_allowed
 from adabest.experiments.single_run import run as make_run
 from adabest.experiments.steering_figure import illustrate
+from adabest.experiments.sweep import sweep
 from adabest.experiments.tuning import Tuning, tune
-from adabest.experiments.verify_call import verify
+from adabest.experiments.verification import verify
 from adabest.paper.reproduce import Reproduced, reproduce
 from adabest.registry import naming, split_specification
 from adabest.report.figure import partition_figure, save_figure
@@ -31,7 +31,7 @@ from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.files.folder import MODELS
 from adabest.runs.results_file import Results
 from adabest.runs.settings.config import named_in, resolve
-from adabest.runs.stored_run import Run, find_runs, load
+from adabest.runs.stored_run import Run, find_runs, read_run
 
 
 def commands(given: Sequence[str]) -> dict[str, Callable[..., Any]]:
@@ -157,9 +157,8 @@ def _reproduce(arguments: Any) -> int:
 
 
 def _resume(arguments: Any) -> int:
-    if is_comparison(arguments.folder):
-        return _tell_comparison(resume_comparison(**parser.given(arguments)))
-    return _tell_run(resume(**parser.given(arguments)))
+    resumed = resume(**parser.given(arguments))
+    return _tell_run(resumed) if isinstance(resumed, Run) else _tell_comparison(resumed)
 
 
 def _list(arguments: Any) -> int:
@@ -169,7 +168,7 @@ def _list(arguments: Any) -> int:
     table = runs_table([])
     for path in found:
         try:
-            table = replace(table, rows=(*table.rows, *runs_table([load(path)]).rows))
+            table = replace(table, rows=(*table.rows, *runs_table([read_run(path)]).rows))
         except (InputError, OSError) as error:  # of one run, which is no matter of the others
             print(f"adabest: {path} is left out: {error}", file=sys.stderr)
     _console().print(table.rich())
@@ -177,7 +176,7 @@ def _list(arguments: Any) -> int:
 
 
 def _show(arguments: Any) -> int:
-    run = load(arguments.folder)
+    run = read_run(arguments.folder)
     console = _console()
     console.print(facts_table(run.config.flat(), "settings").rich())
     if run.identity:
@@ -234,7 +233,7 @@ def _partition(arguments: Any) -> int:
 
 
 def _costs(arguments: Any) -> int:
-    costs = count_costs(**parser.given(arguments))
+    costs = round_costs(**parser.given(arguments))
     _tell_tables(costs)
     return DONE
 
@@ -244,7 +243,7 @@ def _illustrate(arguments: Any) -> int:
     return DONE
 
 
-def _tell_tables(found: Reproduced | Costs) -> None:
+def _tell_tables(found: Reproduced | RoundCosts) -> None:
     console = _console()
     for table in found.tables.values():
         console.print(table.rich())

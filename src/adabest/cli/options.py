@@ -13,14 +13,14 @@ import tyro
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli import parser
 from adabest.cli.parser import Field
-from adabest.costs.round_costs import costs
+from adabest.costs.round_costs import round_costs
 from adabest.experiments.comparison import DEFAULT_ALGORITHMS
 from adabest.experiments.default_grids import TUNING_ROUNDS
 from adabest.experiments.report_page import write_report
 from adabest.experiments.space import read_space, write_space
 from adabest.experiments.steering_figure import illustrate
 from adabest.experiments.sweep import read_vary, write_vary
-from adabest.experiments.verify_call import verify
+from adabest.experiments.verification import verify
 from adabest.paper.experiment_runs import EXECUTION
 from adabest.paper.reproduce import COSTS, reproduce
 from adabest.paper.specification import specification_names
@@ -174,10 +174,10 @@ def _data_dir_field() -> list[Field]:
 
 def cost_fields() -> list[Field]:
     """What the costs of a round depend on, as Python takes it, but for objects."""
-    options = options_of(costs)
+    options = options_of(round_costs)
     options |= {name: Option(str | None, None) for name in ("model", "input_shape", "out")}
     options["algorithms"] = Option(tuple[str, ...], tuple(ALGORITHMS.builtin))
-    return parser.fields(options, parser.help_texts(costs), {})
+    return parser.fields(options, parser.help_texts(round_costs), {})
 
 
 def illustrate_fields() -> list[Field]:

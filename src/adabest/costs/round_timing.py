@@ -7,7 +7,7 @@ from adabest.costs.formula import Number
 from adabest.costs.free_gradients import FreeGradients
 from adabest.costs.section_timer import SectionTimer, Spent, read_clocks
 from adabest.costs.storage import kept_bytes, metrics_bytes
-from adabest.engine.interface import Engine, Exchange, stacked_states
+from adabest.engine.interface import Engine, Request, stacked_states
 from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import Diverged, InputError
@@ -83,7 +83,7 @@ class TimedFederation:
             self._metrics = end.value or {}
         return {"clients": at_clients, "arithmetic": timer.spent["client"], "server": timer.spent["server"]}
 
-    def _repeat_without_gradients(self, request: Exchange, timer: SectionTimer) -> None:
+    def _repeat_without_gradients(self, request: Request, timer: SectionTimer) -> None:
         """Has the clients' work done again in plain torch, with gradients that cost nothing, and timed.
 
         On a CPU clients come one after another; a GPU has all of them at once, as a single client whose vectors are

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.workers import one_thread
 from adabest.engine.sections import Section
+from adabest.engine.threads import one_thread
 
 
 class Spent(NamedTuple):
@@ -49,7 +49,7 @@ class SectionTimer:
     @contextlib.contextmanager
     def __call__(self, section: Section) -> Iterator[None]:
         """Times a section on one core, as a client has, with freed memory kept: what takes time then is arithmetic."""
-        with one_thread(), malloc.kept():
+        with one_thread(), malloc.freed_memory_kept():
             begin = read_clocks(self._device)
             yield
             self.spent[section] = self.spent[section].plus(read_clocks(self._device).minus(begin))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.interface import Answer, Exchange, Outcome, client_context
+from adabest.engine.interface import Answer, Answers, Request, client_context
 from adabest.engine.local_step import local_step
 from adabest.engine.sections import Observer, unobserved
 from adabest.errors import AdabestError, Diverged
@@ -20,15 +20,15 @@ class ReferenceEngine:
     def __init__(self, heartbeat: Heartbeat, observer: Observer = unobserved) -> None:
         self._heartbeat, self._observer = heartbeat, observer
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
-        """What several runs ask for, run by run and client by client."""
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+        """Executes requests run by run and client by client."""
         return [self._one_run(request) for request in requests]
 
-    def _one_run(self, request: Exchange) -> Answer:
-        outcomes = []
+    def _one_run(self, request: Request) -> Answers:
+        answers = []
         for client, state in request.clients.items():
             try:
-                outcomes.append(self._one_client(request, client, state))
+                answers.append(self._one_client(request, client, state))
             except Diverged as diverged:
                 return diverged
             except AdabestError:
@@ -36,9 +36,9 @@ class ReferenceEngine:
             except Exception as error:
                 error.add_note(f"in round {request.context.round}, client {client}")
                 raise
-        return outcomes
+        return answers
 
-    def _one_client(self, request: Exchange, client: int, state: Any) -> Outcome:
+    def _one_client(self, request: Request, client: int, state: Any) -> Answer:
         algorithm, task, message = request.algorithm, request.task, request.message
         context = client_context(task, client, message, request.context)
         scores = list[tuple[Tensor, Tensor]]()
@@ -51,12 +51,12 @@ class ReferenceEngine:
                 result = task.full_gradient(correction.start, client)
             new_state, reply = algorithm.client_finish(state, message, result, context)
         if request.work is not Work.TRAIN:
-            return Outcome(client, new_state, reply, None, 0, None, None)
-        return Outcome(client, new_state, reply, result, len(scores), *_means(client, scores))
+            return Answer(client, new_state, reply, None, 0, None, None)
+        return Answer(client, new_state, reply, result, len(scores), *_means(client, scores))
 
     def _train(
         self,
-        request: Exchange,
+        request: Request,
         client: int,
         correction: Correction,
         context: ClientContext,

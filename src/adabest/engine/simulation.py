@@ -1,9 +1,9 @@
-"""A federation in motion: the round that moves it.
+"""The simulation of a federation: rounds of cohort, exchange with the clients, server step and evaluation.
 
-A round either happens whole or not at all: everything it computes, the evaluation included, is put in place at its end.
-What interrupts it earlier leaves the state of the round before.
+A round changes the state at its end, after the evaluation. An exception before that leaves the state of the last round.
 """
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
-from adabest.engine.interface import Engine, Exchange, Outcome, estimate_norms
+from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.interface import Answer, Engine, Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
@@ -35,7 +36,7 @@ _ROSTER = "roster."
 
 @dataclass(frozen=True)
 class Rules:
-    """How rounds go.
+    """The rules of rounds that don't depend on the algorithm.
 
     Attributes:
         server_rate: η_g, how far the cloud model moves towards the algorithm's.
@@ -57,7 +58,7 @@ class Simulation:
     """One algorithm on one task: call ``step`` once a round.
 
     Attributes:
-        state: Where the federation stands.
+        state: The state of the federation after its last round.
         observer: What counts or times the sections of a round, if anything does.
     """
 
@@ -78,15 +79,15 @@ class Simulation:
         """Sets a federation up before its first round.
 
         Args:
-            algorithm: What is simulated.
-            task: What is learnt.
+            algorithm: The algorithm.
+            task: The objectives of the clients, and how models are judged.
             clients: The training clients, ascending.
             samples: n_i of each, if they are known; else the task is asked, client by client.
-            training: How clients train.
-            attendance: Who is present, and who takes part.
-            rules: How rounds go.
-            engine: What executes the clients' work.
-            memory: What the things that clients keep may take of device, memory and disk.
+            training: The settings of local training.
+            attendance: Which clients are present in a round, and which of them take part.
+            rules: The rules of rounds.
+            engine: Makes the engine of ``step``; rounds that are advanced as lanes don't need it.
+            memory: How much of device, memory and disk the clients' states and models may take.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -98,7 +99,7 @@ class Simulation:
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
-        self._engine: Engine = engine(heartbeat)
+        self._make_engine = engine
         self.observer: Observer = unobserved
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
@@ -128,13 +129,13 @@ class Simulation:
         return None if self.state.averaged is None else self.state.averaged.value(self._initial)
 
     def cohort(self, round_number: int) -> np.ndarray:
-        """Who takes part in a round, past or to come; nobody if nobody is present."""
+        """The clients that take part in a round, past or to come; empty if no client is present."""
         roster = self._roster_before_round_one()
         roster.advance(round_number)
         return roster.cohort()
 
     def client_state(self, client: int) -> Any:
-        """What a client keeps: its algorithm's state, fresh if it has never taken part."""
+        """The algorithm's state on a client, fresh if the client has never taken part."""
         if client not in self.state.clients:
             return self._algorithm.client_init(self._initial)
         kept = self.state.clients.read(client)
@@ -144,6 +145,11 @@ class Simulation:
         """The latest model of a client, θ_0 if it has never taken part."""
         kept = self.state.clients.read(client) if client in self.state.clients else {}
         return kept.get(_MODEL, self._initial).clone()
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine of ``step``, made when it is first used. Lanes are advanced by an engine that they share."""
+        return self._make_engine(self._heartbeat)
 
     def step(self, *, evaluate: bool = False, cohort: np.ndarray | None = None) -> Metrics | None:
         """Moves the federation by one round.
@@ -159,23 +165,22 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
-        return advance(self.round(evaluate=evaluate, cohort=cohort), self._engine)
+        return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
 
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None
-    ) -> Generator[Exchange, list[Outcome], Metrics | None]:
-        """A round whose exchanges someone else has executed: yields each one, and is sent what the clients did.
+    ) -> Generator[Request, list[Answer], Metrics | None]:
+        """A round as a generator: yields each request to the clients, and is sent their answers.
 
-        So several runs can be advanced together, as lanes of one program. Arguments, result and errors are those of
-        ``step``.
+        It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``.
         """
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
         if len(chosen) > 0:
-            after, outcomes = yield from self._round(chosen.tolist())
+            after, answers = yield from self._round(chosen.tolist())
         else:
-            after, outcomes = self._skipped_round(), []
-        records = _records(outcomes)
+            after, answers = self._skipped_round(), []
+        records = _records(answers)
         with self.observer("scored"):
             after = replace(after, scored=self._scored(records))
         metrics = None
@@ -184,11 +189,11 @@ class Simulation:
                 self._task,
                 self.state,
                 after,
-                outcomes=outcomes,
+                answers=answers,
                 scored_model=self._scored_value(after.scored),
                 averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
-                estimate_norms=self._estimate_norms(after, outcomes),
+                estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
                 heartbeat=self._heartbeat,
             )
@@ -230,22 +235,22 @@ class Simulation:
         return chosen
 
     def _skipped_round(self) -> State:
-        """A round with nobody present: time goes by, and nothing else happens."""
+        """The state after a round without present clients: only the number of the round changes."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Generator[Exchange, list[Outcome], tuple[State, list[Outcome]]]:
-        """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
+    def _round(self, cohort: list[int]) -> Generator[Request, list[Answer], tuple[State, list[Answer]]]:
+        """All phases of a round: the state they lead to, except for the clients' own, and the clients' answers."""
         after = replace(self.state, round=self.state.round + 1)
-        all_outcomes: list[Outcome] = []
+        all_answers: list[Answer] = []
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
             with self.observer("server"):
                 message = self._algorithm.downlink(after.server, after.cloud, context)
-            outcomes = yield self._exchange(work, states, message, context)
-            states = {outcome.client: outcome.state for outcome in outcomes}
+            answers = yield self._request(work, states, message, context)
+            states = {answer.client: answer.state for answer in answers}
             with self.observer("server"):
-                replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
+                replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
                 update = self._algorithm.server_step(after.server, after.cloud, replies, context)
             after = replace(
                 after,
@@ -253,11 +258,11 @@ class Simulation:
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                bytes_down=after.bytes_down + len(outcomes) * message_bytes(message),
-                bytes_up=after.bytes_up + sum(message_bytes(outcome.reply) for outcome in outcomes),
-                local_steps=after.local_steps + sum(outcome.steps for outcome in outcomes),
+                bytes_down=after.bytes_down + len(answers) * message_bytes(message),
+                bytes_up=after.bytes_up + sum(message_bytes(answer.reply) for answer in answers),
+                local_steps=after.local_steps + sum(answer.steps for answer in answers),
             )
-            all_outcomes += outcomes
+            all_answers += answers
         if self._rules.server_rate != 1.0:
             before = self.state.cloud
             after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
@@ -267,10 +272,10 @@ class Simulation:
         first = self._rules.average_from
         if after.averaged is not None and first is not None and after.round >= first:
             after = replace(after, averaged=after.averaged.with_model(after.aggregate))
-        return after, all_outcomes
+        return after, all_answers
 
-    def _exchange(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Exchange:
-        return Exchange(self._algorithm, self._task, self._training, work, states, message, context)
+    def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
+        return Request(self._algorithm, self._task, self._training, work, states, message, context)
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
         return ServerContext(
@@ -296,33 +301,33 @@ class Simulation:
             if _MODEL in record
         )
 
-    def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
+    def _estimate_norms(self, after: State, answers: list[Answer]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
-        Where nobody is present, an algorithm that needs to know the population has no message to send.
+        If no client is present, an algorithm that needs to know the population has no message to send.
         """
         if self._algorithm.needs_population and self._roster.size == 0:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        latest = {outcome.client: outcome.state for outcome in outcomes}
+        latest = {answer.client: answer.state for answer in answers}
         everyone = dict.fromkeys([*self.state.clients, *latest])
         states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
-        return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
+        return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
         with self.observer("scored"):
             return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
-def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
-    """What is stored of each client: its algorithm's state and its latest model."""
+def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
+    """The columns of the client store for each client: its algorithm's state and its latest model."""
     records: dict[int, dict[str, Tensor]] = {}
-    for outcome in outcomes:
-        record = records.setdefault(outcome.client, {})
-        record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
-        if outcome.model is not None:
-            record[_MODEL] = outcome.model
+    for answer in answers:
+        record = records.setdefault(answer.client, {})
+        record |= {_STATE + name: value for name, value in answer.state._asdict().items()}
+        if answer.model is not None:
+            record[_MODEL] = answer.model
     return records
 
 
@@ -330,10 +335,10 @@ T = TypeVar("T")
 
 
 def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
-    """Those whose names begin so, by the rest of their names."""
+    """The values whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def message_bytes(message: Iterable[Tensor]) -> int:
-    """What the tensors of a message or a state take."""
+    """The bytes of a message's or a state's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adabest.errors import InputError
-from adabest.experiments.comparison_calls import check_target, title_of
+from adabest.experiments.run_group import check_target, title_of
 from adabest.experiments.run_partitions import partition_maps
 from adabest.experiments.run_search import is_of_sweep, runs_in, shared_target
 from adabest.registry import allowing
@@ -15,7 +15,7 @@ from adabest.report.page.page_runs import PageRun, page_entries
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import Results
-from adabest.runs.stored_run import load
+from adabest.runs.stored_run import read_run
 
 
 def write_report(
@@ -59,7 +59,7 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
         raise InputError("a report needs folders of runs, comparisons or sweeps, or files of results")
     kept = {path: Results.read(path) for path in given if path.suffix == ".json"}
     found = runs_in(path for path in given if path not in kept)
-    loaded = [load(_from_here(path)) for path in found]
+    loaded = [read_run(_from_here(path)) for path in found]
     shown = [PageRun.of(run) for run in loaded]
     shown += [one for path, results in kept.items() for one in PageRun.of_results(results, path.name)]
     if not shown:

@@ -35,7 +35,7 @@ from adabest.runs.execution import start
 from adabest.runs.files.manifest import FORMAT_KEY
 from adabest.runs.results_file import Results, read_choices
 from adabest.runs.settings.config import read_toml, resolve, to_toml
-from adabest.runs.stored_run import load
+from adabest.runs.stored_run import read_run
 
 ARRAYS = {
     "x_train": np.zeros((4, 3), np.float32),
@@ -200,7 +200,7 @@ def fuzz_run_folder(data: bytes) -> None:
     path = scratch() / name
     path.write_bytes(data[1:])
     try:
-        run = load(path.parent)
+        run = read_run(path.parent)
         runs_table([run])
         run.curve("scored_accuracy")
         run.load_model()

@@ -19,17 +19,18 @@ from adabest import random
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
+    Allocator,
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
-    Room,
     Work,
-    handed_back,
-    plain,
-    taken_in,
+    as_input,
+    as_output_gradient,
+    in_torch_layout,
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.sample_table import DrawKeys
 from adabest.engine.shapes import InputShape, flat, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -39,17 +40,17 @@ _WARM_UP = 2
 
 @dataclass(frozen=True)
 class Setting:
-    """What all clients of a program have in common.
+    """The model, the data and the number formats that all clients of a program share.
 
     Attributes:
         layers: The model.
         packing: Where its parameters lie.
         shapes: The shape of each parameter, by name.
-        operators: Who does the work.
+        operators: The kernels, or their twins.
         inputs: All training inputs.
         labels: Their labels.
         mean: What is subtracted from an input, one value a channel.
-        deviation: What it is divided by, likewise.
+        deviation: What it is divided by, one value a channel.
         augment: Own augmentation of the user, a function of normalised images and random bits; None for none, or for
             the one that ``gather`` knows.
         loss: Own loss of the user; None for cross-entropy.
@@ -86,18 +87,18 @@ class Setting:
 
 @dataclass
 class Cohort:
-    """What differs from client to client; tensors are ``[clients, ...]``.
+    """The clients of one training as packed tensors, ``[clients, ...]``.
 
     Attributes:
-        start: Where each begins, packed; the room that training works in.
-        offset: o, packed; None if nobody has one.
+        start: Where each begins, packed; training works in a copy.
+        offset: o, packed; None if no client has one.
         scale: s.
         rho: ρ.
         rates: η, the clip and the decay.
         steps: K_i, int32.
-        names: What names each client's draws: seed, round, client.
+        keys: What names each client's draws: seed, round and client.
         chosen: The samples of each step, int32 ``[steps, clients, batch]``.
-        moves: How images are moved, likewise; None if they aren't.
+        flip_crop_codes: How images are flipped and cropped, int32 ``[steps, clients, batch]``; None if they aren't.
     """
 
     start: Tensor
@@ -106,19 +107,19 @@ class Cohort:
     rho: Tensor
     rates: Rates
     steps: Tensor
-    names: tuple[Tensor, ...]
+    keys: DrawKeys
     chosen: Tensor
-    moves: Tensor | None
+    flip_crop_codes: Tensor | None
 
 
 class Program:
-    """Room for a number of clients to train side by side.
+    """The buffers and operators with which a number of clients train side by side.
 
     Attributes:
-        clients: How many.
-        steps: How many local steps they make at most.
+        clients: The number of clients.
+        steps: The most local steps that they make.
         losses: The loss of each sample of each step, ``[steps, clients, batch]``.
-        right: Whether it was classified rightly, likewise.
+        right: Whether it was classified rightly, ``[steps, clients, batch]``.
     """
 
     def __init__(self, setting: Setting, clients: int, steps: int, device: torch.device) -> None:
@@ -127,60 +128,65 @@ class Program:
         self._operators = setting.operators
         self._input_shape = _input_shape(setting)
         master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
-        self._room = room = Room(clients, master, device)
+        self._allocator = allocate = Allocator(clients, master, device)
         self._step = torch.zeros(1, dtype=torch.int32, device=device)
-        self._pace = Pace(self._step, room(kind=torch.int32))
-        self._w, self._offset = room(size), room(size)
-        self._half = self._w if operand == master else room(size, kind=operand)
+        self._pace = Pace(self._step, allocate(kind=torch.int32))
+        self._w, self._offset = allocate(size), allocate(size)
+        self._half = self._w if operand == master else allocate(size, kind=operand)
         self._direction = Direction(
-            d=room(size), w=self._w, offset=self._offset, scale=room(), rho=room(), squares=room(setting.packing.slots)
+            d=allocate(size),
+            w=self._w,
+            offset=self._offset,
+            scale=allocate(),
+            rho=allocate(),
+            squares=allocate(setting.packing.slots),
         )
-        self._rates = Rates(room(), room(), room())
-        self._names = tuple(room(kind=torch.int64) for _ in range(3))
+        self._rates = Rates(allocate(), allocate(), allocate())
+        self._keys = (allocate(kind=torch.int64), allocate(kind=torch.int64), allocate(kind=torch.int64))
         self._source = Source(
             inputs=setting.inputs,
             labels=setting.labels,
             mean=setting.mean,
             deviation=setting.deviation,
-            chosen=room(batch, kind=torch.int32, first=(steps,)),
-            moves=room(batch, kind=torch.int32, first=(steps,)),
+            chosen=allocate(batch, kind=torch.int32, first=(steps,)),
+            flip_crop_codes=allocate(batch, kind=torch.int32, first=(steps,)),
         )
-        self.losses = room(batch, first=(steps,))
-        self.right = room(batch, kind=torch.uint8, first=(steps,))
-        self._x = room(batch, *self._input_shape.stored, kind=operand)
-        self._of_scores = room(batch, _stored_scores(setting), kind=operand)
+        self.losses = allocate(batch, first=(steps,))
+        self.right = allocate(batch, kind=torch.uint8, first=(steps,))
+        self._x = allocate(batch, *self._input_shape.stored, kind=operand)
+        self._of_scores = allocate(batch, _stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
-        self._aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._side_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, apart from what functional layers need on their way."""
-        return self._room.bytes
+        """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
+        return self._allocator.bytes
 
-    def try_out(self) -> None:
-        """Makes a step of nobody, which raises what torch can't do for many clients at once, or can't capture."""
+    def run_dry_step(self) -> None:
+        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture."""
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
                 if self._device.type == "cuda":
-                    self._capture(moved=False, bent=False)
+                    self._capture(has_codes=False, has_offset=False)
                 else:
-                    self._work(moved=False, bent=False)
+                    self._work(has_codes=False, has_offset=False)
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
         self._load(cohort)
-        moved, bent = cohort.moves is not None, cohort.offset is not None
+        has_codes, has_offset = cohort.flip_crop_codes is not None, cohort.offset is not None
         with _torch_quiet():
             for _ in range(int(cohort.chosen.shape[0])):
                 heartbeat()
-                self._one_step(moved, bent)
+                self._one_step(has_codes, has_offset)
         return self._w
 
     def _load(self, cohort: Cohort) -> None:
-        """Copies a cohort into the program's room; where there is more room than clients, the rest makes no step."""
+        """Copies a cohort into the program's buffers; places without a client make no step."""
         steps, clients = cohort.chosen.shape[:2]
         self._step.zero_()
         self._pace.steps.zero_()
@@ -190,74 +196,76 @@ class Program:
             (self._direction.scale, cohort.scale),
             (self._direction.rho, cohort.rho),
             *zip(vars(self._rates).values(), vars(cohort.rates).values(), strict=True),
-            *zip(self._names, cohort.names, strict=True),
+            *zip(self._keys, cohort.keys, strict=True),
             (self._source.chosen[:steps].transpose(0, 1), cohort.chosen.transpose(0, 1)),
         ]
         if self._half is not self._w:
             given.append((self._half, cohort.start))
         if cohort.offset is not None:
             given.append((self._offset, cohort.offset))
-        if cohort.moves is not None and self._source.moves is not None:
-            given.append((self._source.moves[:steps].transpose(0, 1), cohort.moves.transpose(0, 1)))
+        if cohort.flip_crop_codes is not None and self._source.flip_crop_codes is not None:
+            given.append((self._source.flip_crop_codes[:steps].transpose(0, 1), cohort.flip_crop_codes.transpose(0, 1)))
         for own, value in given:
             own[:clients].copy_(value)
 
-    def _one_step(self, moved: bool, bent: bool) -> None:
+    def _one_step(self, has_codes: bool, has_offset: bool) -> None:
         if self._device.type != "cuda":
-            self._work(moved, bent)
+            self._work(has_codes, has_offset)
             return
-        if (moved, bent) not in self._graphs:
-            self._graphs[moved, bent] = self._capture(moved, bent)
-        self._graphs[moved, bent].replay()
+        if (has_codes, has_offset) not in self._graphs:
+            self._graphs[has_codes, has_offset] = self._capture(has_codes, has_offset)
+        self._graphs[has_codes, has_offset].replay()
 
-    def _capture(self, moved: bool, bent: bool) -> torch.cuda.CUDAGraph:
-        """Captures a step, after trials that compile its kernels and leave everything as it was."""
+    def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
+        """Captures a step as a CUDA graph, after trials that compile its kernels; parameters stay as they were."""
         before = self._w.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):
                 self._step.zero_()
-                self._work(moved, bent)
+                self._work(has_codes, has_offset)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._step.zero_()
         with torch.cuda.graph(graph):
-            self._work(moved, bent)
+            self._work(has_codes, has_offset)
         self._w.copy_(before)
         if self._half is not self._w:
             self._half.copy_(before)
         self._step.zero_()
         return graph
 
-    def _work(self, moved: bool, bent: bool) -> None:
+    def _work(self, has_codes: bool, has_offset: bool) -> None:
         """One local step of all clients."""
-        source = self._source if moved else _without(self._source, "moves")
-        direction = self._direction if bent else _without(self._direction, "offset")
+        source = self._source if has_codes else _without(self._source, "flip_crop_codes")
+        direction = self._direction if has_offset else _without(self._direction, "offset")
         self._gather(source)
         value, before = self._x, None
         for work in self._works:
-            value = work.forward(taken_in(value, before, work), self._half, self._pace, self._names)
+            value = work.forward(as_input(value, before, work), self._half, self._pace, self._keys)
             before = work
-        gradient: Tensor | None = self._lose(source, value)
+        gradient: Tensor | None = self._loss_gradient(source, value)
         after: Work | None = None
         for work in reversed(self._works):
             assert gradient is not None
-            gradient = work.input_gradient(handed_back(gradient, after, work), self._half, self._pace)
-            with self._side_by_side(last=gradient is None):
+            gradient = work.input_gradient(as_output_gradient(gradient, after, work), self._half, self._pace)
+            with self._on_side_stream(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
             after = work
-        if self._aside is not None and len(self._works) > 1:  # a capture can't wait for a stream that it never reached
-            torch.cuda.current_stream().wait_stream(self._aside)
+        if (
+            self._side_stream is not None and len(self._works) > 1
+        ):  # a capture can't wait for a stream that it never reached
+            torch.cuda.current_stream().wait_stream(self._side_stream)
         self._operators.update(direction, self._pace, self._rates, self._half)
         self._step.add_(1)
 
-    def _side_by_side(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Where the gradient of a layer's weights is computed: beside what follows, if anything does."""
-        if self._aside is None or last:
+    def _on_side_stream(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """The stream for the gradient of a layer's weights: the side stream, unless it is the last thing to compute."""
+        if self._side_stream is None or last:
             return contextlib.nullcontext()
-        self._aside.wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self._aside)
+        self._side_stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._side_stream)
 
     def _gather(self, source: Source) -> None:
         setting = self._setting
@@ -271,17 +279,19 @@ class Program:
             images = setting.inputs[chosen.flatten()].reshape(-1, shape.channels, shape.height, shape.width)
             images = (images.to(setting.master) - setting.mean.view(-1, 1, 1)) / setting.deviation.view(-1, 1, 1)
             images = images.reshape(*chosen.shape, *setting.inputs.shape[1:])
-            seed, round_number, client = (name[:, None] for name in self._names)
+            seed, round_number, client = (key[:, None] for key in self._keys)
             places = torch.arange(setting.batch, device=self._device)
             step = self._step.to(torch.int64)
-            keys = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
-            images = vmap(setting.augment)(images, keys).flatten(0, 1)
+            bits = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            images = vmap(setting.augment)(images, bits).flatten(0, 1)
             twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
 
-    def _lose(self, source: Source, scores: Tensor) -> Tensor:
+    def _loss_gradient(self, source: Source, scores: Tensor) -> Tensor:
         """The gradient of the loss with respect to the scores."""
         setting, step = self._setting, self._step.to(torch.int64)
-        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
+        scores = (
+            in_torch_layout(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
+        )
         if setting.loss is None:
             self._operators.cross_entropy(
                 source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right
@@ -297,8 +307,8 @@ class Program:
 
     def _build(self) -> list[Work]:
         setting, works = self._setting, list[Work]()
-        room = Room(self.clients, setting.operand, self._device)
-        common: dict[str, Any] = {"batch": setting.batch, "room": room}
+        allocate = Allocator(self.clients, setting.operand, self._device)
+        common: dict[str, Any] = {"batch": setting.batch, "allocate": allocate}
         for place, (layer, regions) in enumerate(zip(setting.layers, setting.packing.regions, strict=True)):
             first = place == 0
             after = setting.layers[place + 1] if place + 1 < len(setting.layers) else None
@@ -316,12 +326,12 @@ class Program:
                         layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
                     )
             works.append(work)
-        self._room.bytes += room.bytes
+        self._allocator.bytes += allocate.bytes
         return works
 
 
 def _input_shape(setting: Setting) -> InputShape:
-    """What the first layer reads."""
+    """The shape in which the first layer reads its inputs."""
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
         return unfolded_or_not(first.shape)
@@ -336,7 +346,7 @@ def _stored_scores(setting: Setting) -> int:
 
 @contextlib.contextmanager
 def _torch_quiet() -> Iterator[None]:
-    """Without torch's remark that it does some operation for one client after another: a user can't change that."""
+    """Silences torch's warning that it does some operation for one client after another: a user can't change that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield

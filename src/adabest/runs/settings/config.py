@@ -37,7 +37,6 @@ from adabest.registry import (
     stands_for,
 )
 from adabest.runs.settings.demand import Demand, refuse_many_threads
-from adabest.runs.trackers.catalog import check_loggers
 from adabest.tasks.classification import LOSSES, Loss
 
 _OBJECT = "python-object:"
@@ -522,7 +521,6 @@ def _check_ranges(config: Config) -> None:
         if getattr(config, name) is not None:
             parse_size(name, getattr(config, name))
     AUGMENTATIONS.find(str(config.augmentation))
-    check_loggers(config.trackers())
 
 
 def _refuse_absurd(config: Config, dataset: Dataset) -> None:
