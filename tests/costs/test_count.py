@@ -93,7 +93,7 @@ of_the_paper = pytest.mark.parametrize("name", BY_HAND)
 
 class TestCounts:
     @of_the_paper
-    def test_by_hand(self, name: str) -> None:
+    def test_counted_formulas_are_those_by_hand(self, name: str) -> None:
         found, expected = costs_of(name), BY_HAND[name]
         assert found.client.arithmetic == expected.client
         assert found.server.arithmetic == expected.server
@@ -101,7 +101,7 @@ class TestCounts:
         assert (found.down, found.up) == expected.sent
 
     @of_the_paper
-    def test_what_all_have_in_common(self, name: str) -> None:
+    def test_clipping_decay_and_scored_model_cost_all_the_same(self, name: str) -> None:
         """Clipping scales by one number, of which the norm must be known; weight decay adds λw."""
         found = costs_of(name)
         assert found.guards.arithmetic == K * n * m + K * n * (s + m)
@@ -113,7 +113,7 @@ class TestCounts:
         assert found.scored.other == P * n * symbol("copy") + 3 * n * symbol("copy")
         assert (found.scored_client_bytes, found.scored_server_bytes) == (4 * n, 8 * n)
 
-    def test_what_is_neither_addition_nor_multiplication(self) -> None:
+    def test_other_operations_are_counted_by_name(self) -> None:
         others = {name: (str(of.client.other), str(of.server.other)) for name, of in all_costs().items()}
         assert others["adabest"] == ("n neg", "n copy")
         assert others["scaffold"] == ("0", "2n copy")
@@ -259,17 +259,17 @@ class TestPaper:
             "adabest": ("n", "n"),
         }
 
-    def test_what_it_does_not_count(self) -> None:
+    def test_the_paper_leaves_some_costs_out(self) -> None:
         assert set(vars(all_costs()["fedprox"].paper).values()) == {None}
         assert all_costs()["scaffold"].paper.client is None
         assert all_costs()["fedavg"].paper.client_storage is None
         assert set(vars(costs_of(FedDane()).paper).values()) == {None}
 
-    def test_one_derived_from_the_papers_is_not_the_papers(self) -> None:
+    def test_an_algorithm_derived_from_the_papers_has_no_published_costs(self) -> None:
         assert costs_of(Wasteful()).paper.client is None
         assert costs_of(AdaBest(beta=0.5)).paper.client == all_costs()["adabest"].paper.client
 
-    def test_its_order_of_the_algorithms_is_ours(self) -> None:
+    def test_the_papers_order_of_the_algorithms_is_ours(self) -> None:
         """AdaBest computes least of the three on both sides; a step of SCAFFOLD costs what AdaBest's does, though."""
         values = Sizes(1000).values()
         for side in ("client", "server"):
@@ -325,18 +325,18 @@ class TestOwnAlgorithms:
         assert wasteful.up - plain.up == 4 * n
         assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
 
-    def test_what_the_counter_does_not_know_is_told(self) -> None:
+    def test_unknown_operations_are_told_in_the_notes(self) -> None:
         found = adabest.round_costs(parameters=100, algorithms=["adabest", Wasteful()])
         (note,) = [note for note in found.notes if note.startswith("Neither s nor m")]
         assert "n neg (adabest); n abs + n neg + n sqrt (wasteful)" in note
 
-    def test_what_has_no_formula_is_refused(self) -> None:
+    def test_costs_without_a_formula_are_refused(self) -> None:
         with pytest.raises(
             InputError, match=r"no formula for the costs of squares: \d+ of 'm' were counted at n = 3000"
         ):
             costs_of(Squares())
 
-    def test_its_own_mistakes_say_where_they_were_made(self) -> None:
+    def test_an_algorithms_error_says_when_it_was_made(self) -> None:
         with pytest.raises(ZeroDivisionError) as caught:
             costs_of(Broken())
         assert caught.value.__notes__ == ["while the costs of broken were counted"]

@@ -42,14 +42,14 @@ class Halving(FedAvg):
 
 
 class TestTables:
-    def test_one_row_for_each_algorithm(self) -> None:
+    def test_tables_have_one_row_for_each_algorithm(self) -> None:
         found = adabest.round_costs(parameters=10)
         assert tuple(found.tables) == HALVES
         for table in found.tables.values():
             assert [row[0] for row in table.rows] == list(ALGORITHMS.builtin)
         assert found.files == []
 
-    def test_what_they_show(self) -> None:
+    def test_tables_show_formulas_and_their_values(self) -> None:
         """With n = 10, K = 3 and |P| = 4."""
         found = adabest.round_costs(parameters=10, algorithms=["adabest", "fedprox"], steps=3, participants=4)
         rows = {name: table.rows for name, table in found.tables.items()}
@@ -128,7 +128,7 @@ class TestSizes:
         assert found.sizes.parameters == 37 * 3
         assert found.sizes.gradient == 7 * 2 * 2 * 36 * 3
 
-    def test_what_is_frozen_is_no_parameter(self) -> None:
+    def test_a_frozen_layer_has_no_parameters(self) -> None:
         module = nn.Sequential(nn.Flatten(), nn.Linear(36, 5).requires_grad_(False), nn.Linear(5, 3))
         assert adabest.round_costs(module, algorithms=["fedavg"], input_shape="36", classes=3).sizes.parameters == 18
 
@@ -184,7 +184,7 @@ class TestSizes:
 
 
 class TestCommand:
-    def test_it_prints_and_writes(
+    def test_the_command_prints_and_writes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("COLUMNS", "150")
@@ -245,7 +245,7 @@ class TestCommand:
 
 
 class TestPage:
-    def test_its_tables_are_those_of_the_command(self, tmp_path: Path) -> None:
+    def test_the_pages_tables_are_those_of_the_command(self, tmp_path: Path) -> None:
         assert command("costs", "--model", "cnn", "--out", tmp_path) == 0
         made = (tmp_path / "costs.md").read_text(encoding="utf-8")
         _, _, rest = PAGE.read_text(encoding="utf-8").partition("a test compares. -->\n\n")
@@ -255,7 +255,7 @@ class TestPage:
             "run `adabest costs --model cnn --out costs` and put costs.md into docs/explanation/costs.md"
         )
 
-    def test_its_commands_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_pages_commands_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
         lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
@@ -265,7 +265,7 @@ class TestPage:
             assert command(*given) == 0
         assert {path.name for path in Path("costs").iterdir()} == {"costs.md", *(f"{name}.csv" for name in HALVES)}
 
-    def test_its_python_works(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_pages_python_works(self, capsys: pytest.CaptureFixture[str]) -> None:
         (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
         exec(block, {})
         out = capsys.readouterr().out

@@ -71,7 +71,7 @@ class TestBytes:
         assert list(BY_HAND) == NAMES == list(everything().algorithms)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_by_hand(self, name: str) -> None:
+    def test_measured_bytes_are_those_by_hand(self, name: str) -> None:
         found, expected = everything().algorithms[name], BY_HAND[name]
         assert {way: cost.measured for way, cost in found.sent.items()} == {"down": expected.down, "up": expected.up}
         assert {where: cost.measured for where, cost in found.kept.items()} == {
@@ -83,7 +83,7 @@ class TestBytes:
         assert found.beside == expected.beside
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_they_are_what_was_counted(self, name: str) -> None:
+    def test_measured_bytes_are_those_counted(self, name: str) -> None:
         found = everything().algorithms[name]
         assert found.agrees
         counted = count_costs([name], everything().sizes).algorithms[name]
@@ -94,7 +94,7 @@ class TestBytes:
         )
         assert found.kept["server"].counted_value == counted.server_bytes.value(values)
 
-    def test_both_engines_and_double_precision(self) -> None:
+    def test_both_engines_and_double_precision_agree_with_the_count(self) -> None:
         plain = measure("adabest", engine="reference").algorithms["adabest"]
         assert plain.sent == everything().algorithms["adabest"].sent
         double = measure("adabest", precision="float64").algorithms["adabest"]
@@ -114,7 +114,7 @@ class TestBytes:
         assert found.sent["down"].measured == 4 * MODEL
         assert found.expected["clients"] == {"paper": None, "counted": None}  # a gradient over all samples isn't g
 
-    def test_one_that_sends_more_than_was_counted_is_found_out(self) -> None:
+    def test_an_algorithm_that_sends_more_than_was_counted_is_found_out(self) -> None:
         measured = measure(Chatty(), repeats=3)
         found = measured.algorithms["chatty"]
         assert not found.agrees
@@ -138,14 +138,14 @@ class Chatty(FedAvg):
 
 
 class TestSizes:
-    def test_they_are_those_of_the_rounds(self) -> None:
+    def test_sizes_are_those_of_the_rounds(self) -> None:
         sizes = everything().sizes
         assert (sizes.parameters, sizes.steps, sizes.participants, sizes.population) == (N, STEPS, PARTICIPANTS, 8)
         assert sizes.described == "mlp,hidden=8, inputs of 1x6x6, 3 classes, batches of 8"
         # A matrix product forward and two backward, but none towards the inputs.
         assert sizes.gradient == 2 * 8 * (2 * 36 * 8 + 3 * 8 * 3)
 
-    def test_what_is_expected(self) -> None:
+    def test_expected_ratios_are_those_by_hand(self) -> None:
         """K(g + 2ns + nm) + 2ns + 2nm and K(ns + 2nm) for clipping and decay, over K(g + 2ns + 3nm)."""
         found, gradient = everything().algorithms["adabest"], everything().sizes.gradient or 0
         plain, mine = STEPS * 5 * N, STEPS * 6 * N + 4 * N
@@ -164,7 +164,7 @@ class TestSizes:
 
 
 class TestTimes:
-    def test_one_figure_a_measured_round(self) -> None:
+    def test_a_measured_round_has_one_figure(self) -> None:
         for found in everything().algorithms.values():
             assert list(found.seconds) == ["clients", "arithmetic", "server"]
             for times in found.seconds.values():
@@ -289,7 +289,7 @@ class TestFile:
             assert again.seconds["server"].wall == pytest.approx(of.seconds["server"].wall, rel=1e-5)
         assert measured_cost_tables(found)["storage"] == measured_cost_tables(everything())["storage"]
 
-    def test_what_it_says_about_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_names_its_settings_and_provenance(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.argv", ["/somewhere/bin/adabest", "reproduce", "costs", "--data-dir", "/my/data"])
         measure("fedavg", data_dir=str(tmp_path)).write(tmp_path / "costs.json")
         content = json.loads((tmp_path / "costs.json").read_text(encoding="utf-8"))
@@ -434,7 +434,9 @@ class TestTables:
         )  # fmt: skip
 
     @pytest.mark.parametrize(("expected", "word"), [(1.0, "more"), (1.1, "yes"), (1.3, "less"), (None, "–")])
-    def test_whether_a_time_is_as_counted(self, expected: float | None, word: str, measured: MeasuredCosts) -> None:
+    def test_a_time_outside_its_interval_is_more_or_less(
+        self, expected: float | None, word: str, measured: MeasuredCosts
+    ) -> None:
         other = measured.algorithms["other"]
         other.expected["server"] = {"paper": None, "counted": expected}
         assert measured_cost_tables(measured)["compute-server"].rows[1][-1] == word

@@ -133,7 +133,7 @@ def figure() -> Figure:
 
 class TestWhatIsDrawn:
     @pytest.mark.parametrize("panel", range(4))
-    def test_it_is_the_run(self, figure: Figure, panel: int) -> None:
+    def test_the_figure_shows_the_run(self, figure: Figure, panel: int) -> None:
         axes, name = figure.axes[panel], ("fedavg", "scaffold-m", "feddyn", "adabest")[panel]
         assert axes.get_title().split(",")[0] == name
         cohorts = [draw_cohort(0, t, np.arange(3), 2).tolist() for t in range(1, ROUNDS + 1)]
@@ -289,7 +289,7 @@ def panels(moves: dict[str, list[Move]]) -> list[bool]:
 
 
 class TestFigure:
-    def test_one_of_your_own(self) -> None:
+    def test_an_algorithm_of_your_own_is_drawn(self) -> None:
         moves = steer([Halfway()], plane(), rounds=2, participation=1.0, seed=0)
         figure = steering_figure(plane(), moves)
         first, second = (move for move in moves["halfway"])
@@ -373,7 +373,7 @@ def distances(algorithms: list[str], rounds: int, participation: float) -> list[
 class TestPage:
     TEXT = PAGE.read_text(encoding="utf-8")
 
-    def test_its_commands_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_pages_commands_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         commands = re.findall(r"^adabest (illustrate.*)$", self.TEXT, re.MULTILINE)
         assert len(commands) == 4
@@ -381,7 +381,7 @@ class TestPage:
             assert command(*line.split()) == 0
         assert len(list(tmp_path.iterdir())) == 2 * len(commands)
 
-    def test_its_code_works(
+    def test_the_pages_code_works(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -389,18 +389,18 @@ class TestPage:
         exec(code, {})
         assert capsys.readouterr().out.count("tensor(") == 3 * (3 + 2)
 
-    def test_its_picture(self) -> None:
+    def test_the_pages_picture_is_current(self) -> None:
         assert "../assets/steering.png" in self.TEXT
         assert PICTURE.stat().st_size < 150_000
         assert imread(PICTURE).shape[1] == 1620
 
-    def test_its_table(self) -> None:
+    def test_the_pages_table_is_current(self) -> None:
         rows = re.findall(r"^\| (\S+) \| ([\d.]+) \| ([\d.]+) \|$", self.TEXT, re.MULTILINE)
         assert [name for name, _, _ in rows] == list(STEERING_ALGORITHMS)
         found = distances(list(STEERING_ALGORITHMS), 300, 0.67)
         assert [(f"{run[3]:.2f}", f"{np.mean(run[200:]):.2f}") for run in found] == [row[1:] for row in rows]
 
-    def test_its_other_numbers(self) -> None:
+    def test_the_pages_other_numbers_are_current(self) -> None:
         feddyn = steer(["feddyn,mu=0.3"], plane(), rounds=4, participation=0.67, seed=0)["feddyn,mu=0.3"]
         lengths = [f"{float((move.cloud - move.aggregate).norm()):.2f}" for move in feddyn]
         text = " ".join(self.TEXT.split())

@@ -75,7 +75,7 @@ class TestModels:
             ("cloud θ", "80.00", "80.00 ± 0.00"),
         ]
 
-    def test_what_nobody_has_is_left_out(self) -> None:
+    def test_a_model_that_no_run_has_is_left_out(self) -> None:
         assert [line[1] for line in table1(made(CELL, "adabest", 85.0)).tables["models"].rows] == ["scored"]
 
 
@@ -155,7 +155,7 @@ class TestClaims:
             ("1", "diverged in round 20", "**44.00**"),
         )
 
-    def test_what_a_variant_changes(self) -> None:
+    def test_a_variant_stands_beside_its_plain_form(self) -> None:
         cell = "cifar100/10/iid"
         runs = [
             made(cell, "scaffold", 46.0),
@@ -187,7 +187,7 @@ class TestWhereItComesFrom:
             ("adabest reproduce table1", "4", "0, 1", "abc1234", "cpu", "2.11", "0.3"),
         )
 
-    def test_what_was_chosen_on_validation_clients(self) -> None:
+    def test_choices_on_validation_clients_are_shown(self) -> None:
         grid: list[PointRow] = [
             {"point": {"beta": 0.2}, "validation_accuracy": [0.4, 0.42], "status": ["finished", "finished"]},
             {"point": {"beta": 0.4}, "validation_accuracy": [0.5, 0.52], "status": ["finished", "finished"]},
@@ -219,7 +219,7 @@ class TestEveryExperiment:
     """All that has a specification, with the names that the specification gives."""
 
     @pytest.mark.parametrize("name", specification_names())
-    def test_it_has_numbers_and_where_they_come_from(self, name: str) -> None:
+    def test_a_rendering_has_numbers_and_their_provenance(self, name: str) -> None:
         specification = read_specification(name)
         cells = [cell.name for cell in specification.chosen_cells()][:4]
         rendered = render(name, of(everyone(cells, seeds=2, entries=list(specification.entries)), name))

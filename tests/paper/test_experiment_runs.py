@@ -133,7 +133,7 @@ class TestMade:
 
 
 class TestAgain:
-    def test_what_is_finished_is_kept(self, made: tuple[Path, Results]) -> None:
+    def test_finished_runs_are_kept(self, made: tuple[Path, Results]) -> None:
         folder, results = made
         before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}
         again = make(folder, request(seeds=[0, 1], choices=read_choices(folder / "choices.json")))
@@ -256,13 +256,13 @@ class TestFiles:
             ('{"experiment": "a", "runs": [{}], "tuning": []}', "this is no result"),
         ],
     )
-    def test_something_else(self, content: str, words: str, tmp_path: Path) -> None:
+    def test_a_file_of_something_else_is_refused(self, content: str, words: str, tmp_path: Path) -> None:
         path = tmp_path / "x.json"
         path.write_text(content)
         with pytest.raises(InputError, match=words):
             Results.read(path)
 
-    def test_none(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="can't read"):
             Results.read(tmp_path / "x.json")
 

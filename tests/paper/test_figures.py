@@ -132,7 +132,7 @@ class TestOverfitting:
             ]
             assert points(test) == curve_of(run, "scored_accuracy", 100)
 
-    def test_one_seed_that_all_have(self) -> None:
+    def test_the_first_seed_that_all_have_is_drawn(self) -> None:
         runs = [run for run in everyone(["cifar100"]) if (run.entry, run.seed) != ("feddyn", 0)]
         rendered = render("fig-overfitting", of(runs, "fig-stability"))
         assert {line[1] for line in rendered.tables["final"].rows} == {"1"}
@@ -255,6 +255,6 @@ class TestTable1:
         assert points(line_of(figure.axes[3], "AdaBest")) == curve_of(runs[-1], "scored_accuracy", 100)
 
 
-def test_they_are_saved_in_both_forms(tmp_path: Path) -> None:
+def test_figures_are_saved_in_both_forms(tmp_path: Path) -> None:
     figure = drawn("fig-scale", everyone(["balanced/1000"]))
     assert [path.name for path in save_figure(figure, tmp_path / "fig-scale")] == ["fig-scale.png", "fig-scale.svg"]

@@ -46,13 +46,13 @@ class TestMade:
 
 
 class TestChoices:
-    def test_one_that_was_only_tried_out_is_not_taken_silently(self, tmp_path: Path) -> None:
+    def test_a_choice_of_too_few_rounds_is_refused(self, tmp_path: Path) -> None:
         call(tmp_path, rounds=1, seeds=[1])
         with pytest.raises(InputError, match=r"iid/few: .*adabest that was made after 1 rounds, where 2 are"):
             call(tmp_path)
         assert not (tmp_path / CELL / "fedavg,seed=0").exists()
 
-    def test_unless_it_is_asked_for(self, tmp_path: Path) -> None:
+    def test_a_choice_of_too_few_rounds_is_taken_if_it_is_named(self, tmp_path: Path) -> None:
         tried = tuning(tmp_path, rounds=1, seeds=[1])
         assert tuning(tmp_path, choices=tmp_path / "choices.json") == tried
 
@@ -60,7 +60,7 @@ class TestChoices:
         whole = tuning(tmp_path)
         assert tuning(tmp_path, rounds=1, seeds=[1]) == whole
 
-    def test_one_that_leaves_something_open(self, tmp_path: Path) -> None:
+    def test_a_choice_that_leaves_something_open_is_refused(self, tmp_path: Path) -> None:
         write_choices(tmp_path / "mine.json", [Choice("*", "adabest", {"mu": 0.1}, [], 2, [0])])
         with pytest.raises(InputError, match="say mu and nothing of beta, which is tuned there"):
             call(tmp_path / "out", choices=tmp_path / "mine.json")
@@ -75,7 +75,9 @@ class TestRefused:
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("option", [{"cells": [CELL]}, {"seeds": [0]}, {"rounds": 2}, {"device": "cuda"}])
-    def test_what_results_from_elsewhere_would_ignore(self, option: dict[str, Any], tmp_path: Path) -> None:
+    def test_options_that_results_from_elsewhere_would_ignore_are_refused(
+        self, option: dict[str, Any], tmp_path: Path
+    ) -> None:
         of(everyone(["fixed"]), "population").write(tmp_path / "kept.json")
         with pytest.raises(InputError, match=f"nothing is run: leave out {next(iter(option))}"):
             adabest.reproduce("population", results=[tmp_path / "kept.json"], out=tmp_path / "out", **option)
@@ -111,7 +113,7 @@ class TestCalledAgain:
         ({"results": []}, "results names no file"),
     ],
 )
-def test_what_makes_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         call(tmp_path, **options)
 

@@ -114,7 +114,7 @@ class TestVerdict:
     def test_half_a_point_is_free(self, accuracy: float, within: bool) -> None:
         assert judge(Score((accuracy,), 1200), Reported(50.0, 0.01)).within is within
 
-    def test_what_diverged_is_not_within(self) -> None:
+    def test_a_diverged_run_is_not_within(self) -> None:
         verdict = judge(Score((), 0, lost=(7,)), self.PAPER)
         assert (verdict.difference, verdict.within) == (None, False)
         assert not judge(Score((50.0, 50.0), 1200, lost=(7,)), self.PAPER).within
@@ -193,7 +193,7 @@ class TestComparison:
             line = row(rendered(*seeds("adabest", 85.0, cell=cell, rounds=rounds)).tables["comparison"], cell)
             assert line["within"] in {"yes", "no"}
 
-    def test_what_diverged_is_shown_as_that(self) -> None:
+    def test_a_diverged_run_is_shown_as_diverged(self) -> None:
         lost = [made(CELL, "feddyn", 10.0, seed=seed, rounds=311, status="diverged") for seed in (3, 4)]
         alone = row(rendered(lost[0], *seeds("adabest", 55.0)).tables["comparison"], CELL, "feddyn")
         assert [alone[name] for name in ("ours %", "n", "difference", "within")] == [
@@ -215,7 +215,7 @@ class TestComparison:
         assert note(result, "Left out") == f"Left out, because other seeds got further: {CELL} adabest (1)."
         assert row(result.tables["comparison"], CELL)["n"] == "1"
 
-    def test_what_was_not_run_is_left_out_and_named(self) -> None:
+    def test_cells_that_were_not_run_are_left_out_and_named(self) -> None:
         runs = [
             made(cell, algorithm, 50.0, rounds=1000)
             for cell in ("cifar10/1/0.03", "cifar10/1/iid")
@@ -267,7 +267,7 @@ class TestRanking:
         assert (line["ours"], line["paper"], line["pairs alike"]) == (*["adabest > scaffold"] * 2, "1 of 1")
         assert rendered(*seeds("adabest", 50.0)).tables["ranking"].rows == ()
 
-    def test_what_diverged_comes_last(self) -> None:
+    def test_a_diverged_algorithm_comes_last(self) -> None:
         lost = [made(CELL, name, 99.0, status="diverged", rounds=9) for name in ("adabest", "fedavg")]
         line = row(rendered(*lost, *seeds("feddyn", 40.0)).tables["ranking"], CELL)
         assert line["ours"] == "feddyn > fedavg = adabest"
@@ -287,10 +287,10 @@ class TestInShort:
             "55.58 / **55.58**",
         ]
 
-    def test_one_alone_is_not_the_best(self) -> None:
+    def test_a_single_algorithm_is_not_the_best(self) -> None:
         assert row(rendered(*seeds("feddyn", 57.0)).tables["headline"])["FedDyn %"] == "57.00 / 49.60"
 
-    def test_what_diverged(self) -> None:
+    def test_the_headline_counts_diverged_runs(self) -> None:
         lost = made(CELL, "feddyn", 10.0, seed=9, rounds=311, status="diverged")
         alone = row(rendered(lost, *seeds("adabest", 55.0)).tables["headline"])
         assert alone["FedDyn %"] == "diverged in round 311 / 49.60"

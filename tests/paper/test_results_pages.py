@@ -70,7 +70,7 @@ class TestBlocks:
         assert page.read_text(encoding="utf-8") == f"Before.\n\n{begin}{table}<!-- end -->\n\nAfter.\n"
         assert outdated(project, write=True) == []
 
-    def test_it_follows_its_results(self, project: Path) -> None:
+    def test_a_page_follows_its_results(self, project: Path) -> None:
         outdated(project, write=True)
         of([made(CELL, "adabest", 55.0, rounds=1200)]).write(project / "results" / "table1.json")
         assert outdated(project, write=True) == ["docs/results/page.md"]
@@ -137,7 +137,7 @@ class TestBlocks:
             ("results/table1.json", "says too little"),
         ],
     )
-    def test_what_there_isnt_is_named(self, block: str, problem: str, project: Path) -> None:
+    def test_a_block_of_what_there_isnt_is_named(self, block: str, problem: str, project: Path) -> None:
         write(project, block)
         with pytest.raises(InputError, match=rf"^docs/results/page\.md: .*{problem}"):
             outdated(project)
@@ -150,7 +150,7 @@ class TestBlocks:
 
 
 class TestFigures:
-    def test_they_are_drawn_and_shown(self, project: Path) -> None:
+    def test_figures_are_drawn_and_shown(self, project: Path) -> None:
         page = write(project, "results/fig-stability.json fig-stability", "results/table1.json agreement")
         images = [
             f"docs/assets/paper/{name}.{ending}"
@@ -167,7 +167,7 @@ class TestFigures:
         assert imread(project / images[0]).std() > 0.05
         assert outdated(project) == []
 
-    def test_they_follow_their_results(self, project: Path) -> None:
+    def test_figures_follow_their_results(self, project: Path) -> None:
         write(project, "results/fig-stability.json fig-stability")
         outdated(project, write=True)
         of(everyone(["cifar100"], seeds=2), "fig-stability").write(project / "results" / "fig-stability.json")
@@ -175,7 +175,7 @@ class TestFigures:
         (project / "docs/assets/paper/fig-stability.svg").unlink()
         assert outdated(project) == ["docs/assets/paper/fig-stability.png"]
 
-    def test_they_are_the_same_bytes_every_time(self, project: Path) -> None:
+    def test_figures_are_the_same_bytes_every_time(self, project: Path) -> None:
         write(project, "results/fig-stability.json fig-stability")
         written = []
         for _ in range(2):
@@ -206,7 +206,7 @@ class TestFigures:
 
 
 class TestCommand:
-    def test_it_checks_or_writes(
+    def test_the_tool_checks_or_writes(
         self, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(results, "ROOT", project)

@@ -57,7 +57,7 @@ class TestRealRuns:
         assert any("spread" in line for line in data["lines"]["scored_accuracy"])
         assert data["lines"]["h_norm"][0] is None  # FedAvg has none
 
-    def test_what_can_be_chosen(self, page: str) -> None:
+    def test_measured_metrics_can_be_chosen(self, page: str) -> None:
         families = {one["name"]: [metric for metric, *_ in one["metrics"]] for one in data_of(page)["families"]}
         assert list(families) == ["Accuracy", "Loss", "‖θ‖", "‖h‖", "Participation", "More"]
         models = ["scored_accuracy", "aggregate_accuracy", "cloud_accuracy"]
@@ -111,7 +111,7 @@ class TestRealRuns:
         assert "adabest run --rounds 3" in section(page, "environment")
         assert "/home/me" not in page
 
-    def test_what_did_not_end_well_is_said(self, page: str) -> None:
+    def test_runs_that_did_not_end_well_are_named(self, page: str) -> None:
         assert "2 of 6 runs didn’t end as planned" in page
         assert "diverged in round 3" in section(page, "environment")
         (line,) = [line for line in data_of(page)["lines"]["scored_accuracy"] if line and "ends" in line]
@@ -249,7 +249,7 @@ class TestEntries:
 class TestForeignWords:
     WORDS = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>$title"
 
-    def test_they_are_words_wherever_they_come_from(self) -> None:
+    def test_foreign_words_stay_words_wherever_they_come_from(self) -> None:
         statistics = {"partition": {"fingerprint": "1", self.WORDS: self.WORDS}}
         runs = [
             make_run(
@@ -280,7 +280,7 @@ class TestForeignWords:
 
 
 class TestThinning:
-    def test_what_can_be_drawn_stays(self) -> None:
+    def test_a_short_curve_stays_whole(self) -> None:
         curve = Curve(np.arange(1, 4), np.array([0.1, 0.2, 0.3]), np.zeros(3))
         assert curves.thin(curve, 3) is curve
 
@@ -306,7 +306,7 @@ class TestThinning:
         assert len(lines["scored_loss"]) == 100
         assert 100_000 < sum(len(line["mean"]) for drawn in lines.values() for line in drawn) <= 150_000
 
-    def test_numbers_that_are_none(self) -> None:
+    def test_a_number_that_is_not_finite_becomes_none(self) -> None:
         assert [curves._five_digits(value) for value in (float("inf"), float("nan"), 0.1234567)] == [
             None,
             None,

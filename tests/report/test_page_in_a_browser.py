@@ -133,7 +133,7 @@ def brightness(colour: str) -> float:
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / (3 * 255)
 
 
-def test_it_loads_without_errors_and_without_the_network(opened: Open, page: Path) -> None:
+def test_a_page_loads_without_errors_and_without_the_network(opened: Open, page: Path) -> None:
     browser = opened(page)
     for one in [*find(browser, "#families button"), *find(browser, "#legend button")]:
         one.click()
@@ -268,7 +268,7 @@ def test_the_cursor_tells_round_and_values(opened: Open, page: Path) -> None:
     assert f"Round {number + 2}: adabest" in find(browser, "#spoken")[0].get_attribute("textContent")
 
 
-def test_what_is_shown_is_saved(opened: Open, page: Path, tmp_path: Path) -> None:
+def test_the_shown_curves_are_saved(opened: Open, page: Path, tmp_path: Path) -> None:
     browser = opened(page)
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     button(browser, "#legend", "adabest").click()
@@ -302,7 +302,7 @@ def test_partitions_are_painted(opened: Open, page: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_at_phone_width(scheme: str, opened: Open, page: Path) -> None:
+def test_a_page_is_readable_at_phone_width(scheme: str, opened: Open, page: Path) -> None:
     browser = opened(page, PHONE, scheme)
     assert browser.execute_script("return innerWidth") == 360
     for name in ("Accuracy", "Loss", "Participation"):

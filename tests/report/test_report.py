@@ -42,7 +42,7 @@ class TestTable:
         assert next(line.split() for line in text.splitlines() if "│" in line) == ["│", "a", "│", "1", "│"]
         assert "name" in text
 
-    def test_what_is_starred_is_bold(self) -> None:
+    def test_a_starred_cell_is_bold(self) -> None:
         table = Table(("a", "b"), (("**1** / 2", "**x**"),))
         assert table.markdown().splitlines()[-1] == "| **1** / 2 | **x** |"
         assert table.csv() == "a,b\n1 / 2,x\n"
@@ -151,7 +151,7 @@ class TestFigures:
         assert np.asarray(accuracy.lines[0].get_xydata()).tolist() == [pytest.approx(point) for point in means]
         assert accuracy.collections
 
-    def test_what_is_kept_of_runs_is_shown_like_runs(self) -> None:
+    def test_results_are_shown_like_runs(self) -> None:
         kept = Result.of(RISING, "cell", "one", {})
         assert comparison_table({"one": kept}, 0.8).rows == comparison_table({"one": RISING}, 0.8).rows
         first, second = (comparison_figure({"one": [run, run]}).axes[0].lines[0].get_xydata() for run in (kept, RISING))
@@ -165,7 +165,7 @@ class TestFigures:
         assert np.all(np.diff(shown.argmax(axis=1)) >= 0)
         assert shown.sum() == partition.samples.sum()
 
-    def test_it_is_saved_twice(self, tmp_path: Path) -> None:
+    def test_a_figure_is_saved_as_png_and_svg(self, tmp_path: Path) -> None:
         paths = save_figure(partition_figure(make_partition(make_dataset())), tmp_path / "p")
         assert paths == [tmp_path / "p.png", tmp_path / "p.svg"]
         assert np.ptp(imread(paths[0])[..., :3]) > 0.5

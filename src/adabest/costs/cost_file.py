@@ -1,4 +1,4 @@
-"""What is kept of measured costs: each number beside the paper's and the counted one, and where it comes from."""
+"""The file of measured costs: each number beside the paper's and the counted one, with its provenance."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ class Cost:
 
 
 class MedianInterval(NamedTuple):
-    """The median of measurements, and between what it lies with a confidence of 95 %."""
+    """The median of measurements, and the interval that it lies in with a confidence of 95 %."""
 
     median: float
     low: float
@@ -79,7 +79,7 @@ class Times:
 
 @dataclass(frozen=True)
 class MeasuredAlgorithm:
-    """What rounds of one algorithm cost.
+    """Measured costs of one algorithm's rounds.
 
     Attributes:
         algorithm: Its label.
@@ -197,8 +197,9 @@ def _check_times(where: str, of: MeasuredAlgorithm, baseline: MeasuredAlgorithm)
 def median_interval(values: Sequence[float]) -> MedianInterval:
     """The median, and the two measurements between which the true one lies with a confidence of 95 %.
 
-    Whatever the distribution, each measurement is above the true median as likely as below it. So many of the least and
-    of the greatest can be left out that the chance to leave it out, too, stays within 5 %; of five or fewer, none.
+    Whatever the distribution, each measurement is above the true median as likely as below it. The interval leaves out
+    the least and the greatest as long as the chance to leave out the true median, too, stays within 5 %. Of five
+    measurements or fewer it leaves out none.
     """
     in_order, count = sorted(values), len(values)
     chances = itertools.accumulate(2 * math.comb(count, number) / 2**count for number in range((count + 1) // 2))

@@ -42,7 +42,7 @@ _ZERO = 0 * symbol("n")
 
 
 class Compute(NamedTuple):
-    """What someone computes in a round.
+    """The compute of a client or of the server in a round.
 
     Attributes:
         arithmetic: Gradients, and additions and multiplications on vectors.
@@ -57,7 +57,7 @@ class Compute(NamedTuple):
 
 @dataclass(frozen=True)
 class AlgorithmCosts:
-    """What a round of one algorithm costs.
+    """Counted costs of one algorithm's round, and the paper's.
 
     Attributes:
         client: What a client computes, without clipping and weight decay.
@@ -91,7 +91,7 @@ class CountedCosts:
     """The costs of several algorithms.
 
     Attributes:
-        sizes: What the formulas are to be evaluated for.
+        sizes: The sizes that the formulas are to be evaluated for.
         algorithms: The costs by label.
         baseline: FedAvg's, to compare with.
     """
@@ -185,7 +185,7 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
 
 
 class CountedRound(NamedTuple):
-    """What was counted in one round.
+    """Counts of one round.
 
     Attributes:
         client: Operations of one client, and its gradients.

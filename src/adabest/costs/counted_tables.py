@@ -1,4 +1,4 @@
-"""The tables of costs: the paper's formulas beside ours, and the notes without which they can't be read."""
+"""Tables of counted costs: the paper's formulas beside ours, and notes on how to read them."""
 
 from collections.abc import Callable, Mapping
 
@@ -41,7 +41,7 @@ def cost_tables(costs: CountedCosts) -> dict[str, Table]:
 
 
 def cost_notes(costs: CountedCosts) -> list[str]:
-    """What must be known to read the tables, in sentences."""
+    """Notes on how to read the tables, in sentences."""
     sizes, counted, simulator = costs.sizes, costs.algorithms, costs.baseline
     values = sizes.values()
     gradient = "g isn't known without a model"
@@ -63,19 +63,19 @@ def cost_notes(costs: CountedCosts) -> list[str]:
         f"gradients. {gradient}. “Over FedAvg” has them, and clipping and weight decay.",
         "In storage and communication the paper's formulas count numbers, and ours bytes.",
         "Clipping and weight decay, which the paper leaves out, add to a client's: "
-        + _grouped({label: _both(of.guards.arithmetic, of.guards.other) for label, of in counted.items()}),
+        + _grouped({label: _with_other(of.guards.arithmetic, of.guards.other) for label, of in counted.items()}),
         "Neither s nor m, on vectors: on a client "
         + _grouped({label: str(of.client.other) for label, of in counted.items()})
         + " On the server "
         + _grouped({label: str(of.server.other) for label, of in counted.items()}),
         "Operations on single numbers, on a client and on the server: "
-        + _grouped({label: _numbers(of, values) for label, of in counted.items()}),
+        + _grouped({label: _single_numbers(of, values) for label, of in counted.items()}),
         "Bytes both ways, in units of FedAvg's: "
         + _grouped({label: f"{float(value / plain):.2f}" for label, value in both_ways.items()}),
         "For the scored model, which no algorithm needs, the simulator keeps "
         f"{simulator.scored_client_bytes} bytes of each client that has taken part ({with_commas(latest)} of all |S|) "
         f"and {simulator.scored_server_bytes} for their sum, and computes "
-        f"{_both(simulator.scored.arithmetic, simulator.scored.other)} in a round.",
+        f"{_with_other(simulator.scored.arithmetic, simulator.scored.other)} in a round.",
     ]
 
 
@@ -96,9 +96,9 @@ def _compute_table(
     rows = tuple(
         (
             label,
-            *_cells(theirs(counted), costs),
-            *_cells(ours(counted), costs),
-            _share(whole(counted), whole(costs.baseline), costs),
+            *_formula_and_value(theirs(counted), costs),
+            *_formula_and_value(ours(counted), costs),
+            _percent_over_fedavg(whole(counted), whole(costs.baseline), costs),
         )
         for label, counted in costs.algorithms.items()
     )
@@ -113,14 +113,18 @@ def _byte_table(
 ) -> Table:
     """Half a table of bytes, where the paper counts numbers."""
     rows = tuple(
-        (label, *_cells(theirs(counted), costs, costs.sizes.dtype.itemsize), *_cells(ours(counted), costs))
+        (
+            label,
+            *_formula_and_value(theirs(counted), costs, costs.sizes.dtype.itemsize),
+            *_formula_and_value(ours(counted), costs),
+        )
         for label, counted in costs.algorithms.items()
     )
     return Table(("algorithm", "paper", "bytes, paper", "ours", "bytes, ours"), rows, title)
 
 
-def _cells(formula: Formula | None, costs: CountedCosts, unit: int = 1) -> tuple[str, str]:
-    """A formula, and what it comes to."""
+def _formula_and_value(formula: Formula | None, costs: CountedCosts, unit: int = 1) -> tuple[str, str]:
+    """A formula and its value, in units of which the formula counts one."""
     return (
         (MISSING, MISSING)
         if formula is None
@@ -128,7 +132,7 @@ def _cells(formula: Formula | None, costs: CountedCosts, unit: int = 1) -> tuple
     )
 
 
-def _share(mine: Formula, plain: Formula, costs: CountedCosts) -> str:
+def _percent_over_fedavg(mine: Formula, plain: Formula, costs: CountedCosts) -> str:
     """How much more it is than FedAvg's, if it is known what a gradient takes."""
     gradient = costs.sizes.gradient
     if "G" in mine.symbols() or ("g" in mine.symbols() and gradient is None):
@@ -137,17 +141,17 @@ def _share(mine: Formula, plain: Formula, costs: CountedCosts) -> str:
     return f"{100 * float(mine.value(values) / plain.value(values) - 1):.3g}"
 
 
-def _numbers(counted: AlgorithmCosts, values: Mapping[str, int]) -> str:
+def _single_numbers(counted: AlgorithmCosts, values: Mapping[str, int]) -> str:
     client = (counted.client.numbers + counted.guards.numbers).value(values)
     return f"{with_commas(client)} and {with_commas(counted.server.numbers.value(values))}"
 
 
-def _both(arithmetic: Formula, other: Formula) -> str:
+def _with_other(arithmetic: Formula, other: Formula) -> str:
     return f"{arithmetic}, and {other}" if other else str(arithmetic)
 
 
 def _grouped(texts: Mapping[str, str]) -> str:
-    """What the algorithms have, each thing said once."""
+    """Texts, each once and followed by the algorithms that have it."""
     groups: dict[str, list[str]] = {}
     for label, text in texts.items():
         groups.setdefault(text, []).append(label)

@@ -1,4 +1,4 @@
-"""The tables of measured costs: the paper's, what was counted, what real rounds came to, and whether it fits."""
+"""Tables of measured costs: the paper's, the counted and the measured ones, and whether they fit."""
 
 import statistics
 
@@ -27,7 +27,7 @@ def measured_cost_tables(measured: MeasuredCosts) -> dict[str, Table]:
 
 
 def measured_cost_notes(measured: MeasuredCosts) -> list[str]:
-    """What must be known to read the tables, in sentences."""
+    """Notes on how to read the tables, in sentences."""
     sizes, found, source = measured.sizes, measured.algorithms, measured.provenance
     wall = {label: statistics.median(of.seconds["clients"].wall) for label, of in found.items()}
     plain = _both_ways(measured.baseline)
@@ -135,7 +135,7 @@ def _ratios(expected: dict[str, float | None], measured: MedianInterval) -> tupl
 
 
 def _within(expected: float | None, measured: MedianInterval) -> str:
-    """Whether what was expected lies where the median does."""
+    """Whether the expected ratio lies in the measured interval."""
     if expected is None:
         return MISSING
     if measured.low <= expected <= measured.high:

@@ -1,4 +1,4 @@
-"""What real rounds cost, measured: what is sent and kept, to the byte, and how long clients and server take.
+"""Measured costs of real rounds: bytes sent and kept, and the times of clients and server.
 
 The rounds are those of a run, with its data, model, engine and device. One round of each algorithm follows another's,
 so that whatever slows the machine down slows all of them, and times are compared round by round.
@@ -141,17 +141,17 @@ def _sizes(config: Config, components: Components, federation: TimedFederation) 
 def _cost(
     counted: Formula, paper: Formula | None, unit: int, measured: Number | None = None, *, values: Mapping[str, int]
 ) -> Cost:
-    """A cost; the paper's is so many times ``unit``."""
+    """A cost; the paper's formula counts things of ``unit`` each."""
     return Cost(
         str(counted),
-        _plain(counted.value(values)),
+        _int_or_float(counted.value(values)),
         None if paper is None else str(paper),
-        None if paper is None else _plain(unit * paper.value(values)),
-        None if measured is None else _plain(measured),
+        None if paper is None else _int_or_float(unit * paper.value(values)),
+        None if measured is None else _int_or_float(measured),
     )
 
 
-def _plain(value: Number) -> float:
+def _int_or_float(value: Number) -> float:
     return int(value) if value == int(value) else float(value)
 
 

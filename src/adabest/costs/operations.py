@@ -1,4 +1,4 @@
-"""Counting what is computed: additions and multiplications of single numbers, in whatever torch is asked to do.
+"""A counter of operations: additions and multiplications of single numbers, in all that torch executes.
 
 The counter stands below torch's Python functions, where each of their many spellings (``a - b``, ``torch.sub``,
 ``a.sub_(b)``) has become one of few operators, and where compound functions have been taken apart. A mode of

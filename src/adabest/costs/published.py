@@ -1,4 +1,4 @@
-"""What the paper says that a round costs: appendix "Algorithmic Costs", its two tables and what stands around them.
+"""The paper's own costs of a round: appendix "Algorithmic Costs", its two tables and the text around them.
 
 The formulas are written as the paper has them. It counts neither FedProx nor, but for what it sends, the original
 SCAFFOLD; and of FedAvg only what it computes.
@@ -73,5 +73,5 @@ _PAPER: dict[type[Algorithm], PaperCosts] = {
 
 
 def paper_costs(algorithm: Algorithm) -> PaperCosts:
-    """What the paper says about an algorithm; what is derived from one of its algorithms isn't that algorithm."""
+    """The paper's formulas for an algorithm; for a class derived from one of its algorithms there are none."""
     return _PAPER.get(type(algorithm), PaperCosts())

@@ -1,4 +1,4 @@
-"""What a round costs, as users ask for it."""
+"""The call ``adabest.round_costs``: what a round of each algorithm computes, stores and sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from adabest.runs.files.atomic_files import write_texts
 
 @dataclass(frozen=True)
 class RoundCosts:
-    """What a round costs.
+    """Costs of a round.
 
     Attributes:
-        sizes: What the formulas were evaluated for.
+        sizes: The sizes that the formulas were evaluated for.
         algorithms: The counted formulas and the paper's, by label.
         tables: In numbers: ``compute-client``, ``compute-server``, ``storage-client``, ``storage-server``,
             ``communication-down``, ``communication-up``.
-        notes: What must be known to read the tables.
+        notes: How to read the tables, in sentences.
         files: The tables on disk, if a folder was given.
     """
 

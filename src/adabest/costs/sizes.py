@@ -1,4 +1,4 @@
-"""The sizes that costs are worked out for: of a model, of its gradient, of a cohort."""
+"""Sizes that formulas of costs are evaluated for: of a model, of its gradient, of a cohort."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _HELD = 32  # bytes that a number of an input takes at least: its own, its gradi
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the formulas are evaluated for.
+    """Sizes that formulas are evaluated for.
 
     Attributes:
         parameters: n.

@@ -1,4 +1,4 @@
-"""How hyper-parameters are chosen: on validation clients, and never on the test set."""
+"""The choice of hyper-parameters: on validation clients, and never on the test set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

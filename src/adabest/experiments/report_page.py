@@ -1,4 +1,4 @@
-"""A page of runs, to be sent to colleagues."""
+"""The call ``adabest.write_report``: a page of runs in one HTML file."""
 
 import tempfile
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Runs that were made before, wherever they lie: alone, or below the folder of a comparison or a sweep."""
+"""Search for stored runs: alone, or below the folder of a comparison or a sweep."""
 
 from collections.abc import Iterable
 from pathlib import Path

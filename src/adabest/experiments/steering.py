@@ -1,7 +1,7 @@
-"""How algorithms steer: runs of two parameters on three quadratic clients, watched step by step.
+"""Paths of algorithms: runs of two parameters on three quadratic clients, recorded step by step.
 
-The runs are ordinary ones, of the package's own simulation and algorithms. Only the task is made for the eye: the
-clients pull in different directions, and their common objective is a valley, so that whoever follows it has to turn.
+The runs are ordinary ones, of the package's own simulation and algorithms. Only the task is made for the eye: clients
+pull in different directions, and their common objective is a valley, so that an algorithm that follows it has to turn.
 """
 
 import math
@@ -28,16 +28,16 @@ STEERING_ALGORITHMS = ("fedavg", "scaffold-m", "feddyn,mu=0.3", "adabest,mu=0.3,
 
 _TRAINING = LocalTraining(learning_rate=0.25, learning_rate_decay=1.0, weight_decay=0.0, clip=0.0)
 _STEPS = 5
-_MOST_ROUNDS = 1000  # all of them are kept and drawn, and nobody could tell more apart
+_MOST_ROUNDS = 1000  # all are drawn, and more can't be told apart
 
 
 @dataclass(frozen=True)
 class Leg:
-    """What a client did in a round.
+    """A client's path in a round.
 
     Attributes:
         path: Where it was after each local step, from its start to θ_i, ``[K + 1, 2]``.
-        plain: Where the same number of uncorrected gradient steps would have led, likewise.
+        plain: Where it would have been after each uncorrected gradient step, ``[K + 1, 2]``.
     """
 
     path: Tensor
@@ -62,7 +62,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class _Watched(QuadraticTask):
+class _RecordedTask(QuadraticTask):
     """A task that remembers where it was asked for a gradient in this round, client by client."""
 
     visited: dict[int, list[Tensor]] = field(default_factory=dict)
@@ -110,30 +110,32 @@ def steer(
     share = convert("participation", participation, float, text=False)
     attendance = Attendance(participation=share, seed=convert("seed", seed, int, text=False))
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(algorithms).items()}
-    return {label: _watch(label, algorithm, task, count, attendance) for label, algorithm in made.items()}
+    return {label: _moves_of(label, algorithm, task, count, attendance) for label, algorithm in made.items()}
 
 
-def _watch(label: str, algorithm: Algorithm, task: QuadraticTask, rounds: int, attendance: Attendance) -> list[Move]:
-    watched = _Watched(**vars(task))
-    simulation = Simulation(algorithm, watched, np.arange(len(task.counts)), training=_TRAINING, attendance=attendance)
+def _moves_of(label: str, algorithm: Algorithm, task: QuadraticTask, rounds: int, attendance: Attendance) -> list[Move]:
+    recorded = _RecordedTask(**vars(task))
+    simulation = Simulation(algorithm, recorded, np.arange(len(task.counts)), training=_TRAINING, attendance=attendance)
     moves = []
     for number in range(1, rounds + 1):
         start = simulation.state.cloud
-        watched.visited.clear()
+        recorded.visited.clear()
         try:
             simulation.step()
         except Diverged as error:
             raise InputError(f"{label} diverges in round {number} of the illustration: {error}") from error
         legs = {
-            client: Leg(torch.stack([*points, simulation.client_model(client)]), _plain(task, client, points[0]))
-            for client, points in watched.visited.items()
+            client: Leg(
+                torch.stack([*points, simulation.client_model(client)]), _uncorrected_path(task, client, points[0])
+            )
+            for client, points in recorded.visited.items()
         }
         moves.append(Move(start, legs, simulation.state.aggregate, simulation.state.cloud))
     return moves
 
 
-def _plain(task: QuadraticTask, client: int, start: Tensor) -> Tensor:
-    """The path of a client whose gradients nobody corrects."""
+def _uncorrected_path(task: QuadraticTask, client: int, start: Tensor) -> Tensor:
+    """The path of a client whose gradients aren't corrected."""
     points = [start]
     for _ in range(task.steps(client)):
         gradient = task.full_gradient(points[-1], client)

@@ -1,4 +1,4 @@
-"""The figure of how algorithms steer: one panel each, all on the same map."""
+"""The call ``adabest.illustrate``: the paths of algorithms, one panel each, all on the same map."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,8 +88,8 @@ def _draw_map(axes: Axes, task: QuadraticTask) -> None:
     axes.contour(across, up, heights, levels=levels, colors="0.86", linewidths=0.8, zorder=0)
     for client, centre in enumerate(task.centres):
         colour, shape = _CLIENTS[client]
-        axes.plot(*_place(centre), color=colour, marker=shape, label=f"optimum of client {client}", **_CENTRE)
-    axes.plot(*_place(task.optimum()), label="optimum", zorder=1, **_OPTIMUM)
+        axes.plot(*_coordinates(centre), color=colour, marker=shape, label=f"optimum of client {client}", **_CENTRE)
+    axes.plot(*_coordinates(task.optimum()), label="optimum", zorder=1, **_OPTIMUM)
 
 
 def _draw_move(axes: Axes, number: int, previous: Tensor, move: Move) -> None:
@@ -102,7 +102,7 @@ def _draw_move(axes: Axes, number: int, previous: Tensor, move: Move) -> None:
         label = f"path {number}, client {client}"
         axes.plot(*leg.path.T.numpy(), color=colour, marker=shape, markersize=3.2, linewidth=1.5, label=label)
     if not torch.equal(move.cloud, move.aggregate):
-        axes.annotate("", xy=_place(move.cloud), xytext=_place(move.aggregate), arrowprops=_ARROW)
+        axes.annotate("", xy=_coordinates(move.cloud), xytext=_coordinates(move.aggregate), arrowprops=_ARROW)
 
 
 def _draw_models(axes: Axes, rounds: Sequence[Move]) -> None:
@@ -115,12 +115,12 @@ def _draw_models(axes: Axes, rounds: Sequence[Move]) -> None:
 
 def _draw_model(axes: Axes, name: str, number: int, model: Tensor) -> None:
     style, ink = (_CLOUD, "white") if name == "cloud" else (_AGGREGATE, "black")
-    x, y = _place(model)
+    x, y = _coordinates(model)
     axes.plot(x, y, label=f"{name} {number}", zorder=4 + number, **style)
     axes.text(x, y, str(number), color=ink, fontsize=7.5, ha="center", va="center_baseline", zorder=4 + number)
 
 
-def _place(point: Tensor) -> tuple[float, float]:
+def _coordinates(point: Tensor) -> tuple[float, float]:
     x, y = point.tolist()
     return x, y
 

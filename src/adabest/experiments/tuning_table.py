@@ -1,4 +1,4 @@
-"""What was tried and chosen, in numbers of validation clients: nothing here has seen the test set."""
+"""The table of a tuning: points and their accuracy on validation clients. Nothing here has seen the test set."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> T
 
     Args:
         points: What came of each; all have values of the same hyper-parameters.
-        chosen: The values that were chosen, which is marked.
+        chosen: The values that were chosen; their row is marked.
     """
     names = tuple(points[0].values)
     rows = []

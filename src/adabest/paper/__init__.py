@@ -1,1 +1,1 @@
-"""The paper: its experiments as specifications, its table and figures, and what agrees with them."""
+"""The paper: its experiments as specifications, its table and figures, and how far ours agree with them."""

@@ -82,7 +82,7 @@ def _row(line: Line) -> tuple[str, ...]:
 
 
 def agreement_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str]:
-    """What must be known to read the tables, in sentences.
+    """Notes on how to read the tables, in sentences.
 
     Args:
         compared: What is compared.
@@ -92,22 +92,22 @@ def agreement_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str
     return [
         "Within: the difference is at most 2·√(σ_ours² + σ_paper²), or half a point; σ_ours with n − 1. The paper's "
         "figures are means of five seeds.",
-        *_borrowed(compared),
-        *_short(compared),
-        *_behind(compared),
-        *_diverged(compared),
-        *_largest(compared),
-        *_missing(ran, wanted),
+        *_notes_on_borrowed_spreads(compared),
+        *_notes_on_lengths(compared),
+        *_notes_on_runs_behind(compared),
+        *_notes_on_divergence(compared),
+        *_notes_on_differences(compared),
+        *_notes_on_gaps(ran, wanted),
     ]
 
 
-def _borrowed(compared: Iterable[Line]) -> list[str]:
+def _notes_on_borrowed_spreads(compared: Iterable[Line]) -> list[str]:
     if not any(line.verdict and line.verdict.borrowed for line in compared):
         return []
     return ["† With fewer than three seeds the paper's σ stands for ours."]
 
 
-def _short(compared: Iterable[Line]) -> list[str]:
+def _notes_on_lengths(compared: Iterable[Line]) -> list[str]:
     if not any(line.length for line in compared):
         return []
     rounds = " / ".join(f"{count:,}" for count in ROUNDS.values())
@@ -116,18 +116,18 @@ def _short(compared: Iterable[Line]) -> list[str]:
     ]
 
 
-def _behind(compared: Iterable[Line]) -> list[str]:
+def _notes_on_runs_behind(compared: Iterable[Line]) -> list[str]:
     named = [f"{line.name} {line.algorithm} ({line.ours.behind})" for line in compared if line.ours.behind]
     return [f"Left out, because other seeds got further: {', '.join(named)}."] if named else []
 
 
-def _diverged(compared: Iterable[Line]) -> list[str]:
+def _notes_on_divergence(compared: Iterable[Line]) -> list[str]:
     if not any(line.ours.lost for line in compared):
         return []
     return ["What diverged has no accuracy and is not in the mean; where a run did, ours isn't the paper's."]
 
 
-def _largest(compared: Iterable[Line]) -> list[str]:
+def _notes_on_differences(compared: Iterable[Line]) -> list[str]:
     outside = [
         (line.verdict.difference, f"{line.name} {line.algorithm}")
         for line in compared
@@ -140,15 +140,15 @@ def _largest(compared: Iterable[Line]) -> list[str]:
     return [f"Largest differences that are not within: {named}."]
 
 
-def _missing(ran: set[tuple[str, str]], wanted: Sequence[str]) -> list[str]:
+def _notes_on_gaps(ran: set[tuple[str, str]], wanted: Sequence[str]) -> list[str]:
     gaps = {cell: [algorithm for algorithm in ALGORITHMS if (cell, algorithm) not in ran] for cell in wanted}
     empty = {cell for cell, missing in gaps.items() if len(missing) == len(ALGORITHMS)}
     partly = [f"`{cell}` ({', '.join(missing)})" for cell, missing in gaps.items() if missing and cell not in empty]
-    named = [*dict.fromkeys(f"`{_pattern(cell, empty, wanted)}`" for cell in wanted if cell in empty), *partly]
+    named = [*dict.fromkeys(f"`{_widest_pattern(cell, empty, wanted)}`" for cell in wanted if cell in empty), *partly]
     return [f"Not run: {', '.join(named)}."] if named else []
 
 
-def _pattern(cell: str, empty: set[str], wanted: Sequence[str]) -> str:
+def _widest_pattern(cell: str, empty: set[str], wanted: Sequence[str]) -> str:
     """The widest pattern that takes in a cell and only such that are as empty."""
     dataset, participation, _ = cell.split("/")
     for start in (f"{dataset}/", f"{dataset}/{participation}/"):

@@ -1,4 +1,4 @@
-"""How the paper's figures are drawn: one look for each algorithm, panels, and one legend for all of them."""
+"""Parts of the paper's figures: one look for each algorithm, panels, and one legend for all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ LABELS = {
 
 
 def look_of(entry: str) -> dict[str, Any]:
-    """What an algorithm's line looks like in all figures."""
+    """The look of an algorithm's line in all figures."""
     colour, dashes, marker = _LOOKS.get(entry_algorithm(entry), _OTHER)
     return {**_line(colour.light, dashes, marker), "label": label(entry)}
 

@@ -1,4 +1,4 @@
-"""Making the runs of a specification: what is tuned first, then everything, as lanes; finished runs are kept."""
+"""The runs of an experiment: those that tune come first, then all others, as lanes; finished runs are kept."""
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ EXECUTION = (
 
 @dataclass(frozen=True)
 class ExperimentRequest:
-    """What is asked of an experiment.
+    """A request for some of an experiment's runs.
 
     Attributes:
         specification: The experiment.
@@ -82,7 +82,7 @@ class ExperimentRequest:
         """Refuses choices that don't settle what is tuned.
 
         Args:
-            kept: Whether nobody asked for them: they lay in the folder.
+            kept: Whether they lay in the folder, and weren't given by the call.
 
         Raises:
             InputError: If one leaves out a hyper-parameter, sets anything but hyper-parameters of its algorithm, or was
@@ -136,9 +136,9 @@ class _SpecifiedRun(NamedTuple):
 
     Attributes:
         place: Its cell, and its entry there.
-        label: What it is called, which is also where it lies.
+        label: Its name, and the name of its folder.
         settings: All settings.
-        point: The values that it tries, if it is to choose by.
+        point: The values that it tries, for a run by which hyper-parameters are chosen.
     """
 
     place: tuple[str, str]
@@ -148,7 +148,7 @@ class _SpecifiedRun(NamedTuple):
 
 
 class ExperimentRuns:
-    """An experiment in the making."""
+    """The runs of an experiment, which are made in a folder."""
 
     def __init__(self, request: ExperimentRequest, folder: Path, *, show: bool = False) -> None:
         self._request, self._folder, self._show = request, folder, show

@@ -1,4 +1,4 @@
-"""What the paper says in numbers, and the order and names in which it says them."""
+"""Facts of the paper: the numbers of its Table 1, and its order and names of data sets and algorithms."""
 
 import csv
 import functools
@@ -102,7 +102,7 @@ def in_order(entries: Iterable[str]) -> list[str]:
     def place(entry: str) -> tuple[int, str, list[tuple[str, float, str]]]:
         algorithm = entry_algorithm(entry)
         rank = known.index(algorithm) if algorithm in known else len(known)
-        return rank, algorithm, [(key, _number(value), value) for key, value in entry_options(entry).items()]
+        return rank, algorithm, [(key, _float_or_infinity(value), value) for key, value in entry_options(entry).items()]
 
     return sorted(entries, key=place)
 
@@ -111,15 +111,15 @@ def cells_in_order(cells: Iterable[str]) -> list[str]:
     """Settings in the order of Table 1; others follow, those that are numbers by their size, the rest as they came."""
     known = all_cells()
     places = {cell: known.index(cell) if cell in known else len(known) for cell in cells}
-    return sorted(places, key=lambda cell: (places[cell], _number(cell)))
+    return sorted(places, key=lambda cell: (places[cell], _float_or_infinity(cell)))
 
 
 def is_number(text: str) -> bool:
     """Whether a text is a finite number."""
-    return math.isfinite(_number(text))
+    return math.isfinite(_float_or_infinity(text))
 
 
-def _number(text: str) -> float:
+def _float_or_infinity(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What must be known to read the figures: what was run, what the paper leaves open, and what we chose."""
+"""Notes on how to read the figures: what was run, what the paper leaves open, and what we chose."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who is ahead of whom in a setting of Table 1, ours and the paper's."""
+"""The order of the algorithms in each setting of Table 1, ours and the paper's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, groupby
@@ -64,7 +64,7 @@ def ranking_table(found: Mapping[str, Order]) -> Table:
         shown, alike, same, same_first = f"{name} ({order.length})", MISSING, MISSING, MISSING
         if not order.length:
             shown, alike = name, "{} of {}".format(*order.alike)
-            same, same_first = _yes(order.same), _yes(order.same_winner)
+            same, same_first = _yes_or_no(order.same), _yes_or_no(order.same_winner)
         rows.append((shown, _chain(order.ours), _chain(order.paper), alike, same, *first, same_first))
     return Table(head, tuple(rows), "Table 1: the order of the algorithms")
 
@@ -88,5 +88,5 @@ def _chain(ranked: Iterable[tuple[str, ...]]) -> str:
     return " > ".join(" = ".join(level) for level in ranked)
 
 
-def _yes(holds: bool) -> str:
+def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"

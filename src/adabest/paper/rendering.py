@@ -1,4 +1,4 @@
-"""From results to the tables and figures of the paper, by the experiment's name."""
+"""Tables and figures of an experiment, made of its results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from adabest.runs.results_file import Results
 
 @dataclass(frozen=True)
 class Rendered:
-    """What results look like.
+    """Results as tables, figures and notes.
 
     Attributes:
         tables: By name.
         figures: By name.
-        notes: What must be known to read them, in sentences.
+        notes: How to read them, in sentences.
     """
 
     tables: dict[str, Table]

@@ -1,4 +1,4 @@
-"""The experiments of the paper, made anew."""
+"""The call ``adabest.reproduce``: an experiment of the paper, made anew."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Reproduced:
         folder: Where it lies.
         results: What came of each run, or what was measured of costs.
         tables: In numbers, beside the paper's where it has any, by name.
-        notes: What must be known to read them.
+        notes: How to read them, in sentences.
         files: Results, tables and figures on disk.
     """
 

@@ -1,4 +1,4 @@
-"""The tables that go with every figure: final numbers, rounds to targets, models side by side, where all comes from."""
+"""Tables that go with every figure: final numbers, rounds to targets, models side by side, choices, provenance."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -118,7 +118,7 @@ def choices_table(tuning: Sequence[Choice]) -> Table:
         (
             of.cells,
             ALGORITHMS.get(of.algorithm, of.algorithm),
-            "; ".join(_tried(point, point.values == of.chosen) for point in _points(of)),
+            "; ".join(_point_in_words(point, point.values == of.chosen) for point in _points(of)),
             str(of.rounds),
             ", ".join(map(str, of.seeds)),
         )
@@ -131,7 +131,7 @@ def _points(tuning: Choice) -> list[Point]:
     return [Point(tried["point"], tried["validation_accuracy"], tried["status"]) for tried in tuning.grid]
 
 
-def _tried(point: Point, chosen: bool) -> str:
+def _point_in_words(point: Point, chosen: bool) -> str:
     values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
     outcome = f"{100 * point.mean:.2f}" if point.counts else next((s for s in point.status if s != "finished"), MISSING)
     return f"**{values}: {outcome}**" if chosen else f"{values}: {outcome}"

@@ -1,4 +1,4 @@
-"""What the runs of one algorithm in one setting amount to, over their seeds."""
+"""Scores: the accuracy of one algorithm in one setting over seeds, and whether it is the paper's."""
 
 import math
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ A specification is a TOML file beside this module, in ``paper/``:
 ``axes``        for each axis its values, and the settings that each stands for; a cell is named by one value of each
 ``entries``     what is compared in each cell: a label, and its settings
 ``fixed``       settings of some entries in some cells
-``tuned``       the same, but chosen on validation clients among values that are tried for so many rounds
+``tuned``       settings of some entries in some cells that are chosen on validation clients: values, and rounds to try
 """
 
 import fnmatch

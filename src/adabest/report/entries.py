@@ -1,4 +1,4 @@
-"""What is compared: runs, or the runs of several seeds taken together."""
+"""Entries of a comparison: runs, or the runs of several seeds taken together."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -11,7 +11,7 @@ from adabest.runs.files.metrics_file import Points
 
 
 class Measured(Protocol):
-    """What tables and figures look at of a run, or of what is kept of one."""
+    """A run as tables and figures read it: a stored one, or a line of a results file."""
 
     @property
     def status(self) -> str:

@@ -37,7 +37,7 @@ def sweep_figure(entries: Entries, title: str = "") -> Figure:
 def _curves(
     entries: Mapping[str, Sequence[Measured]], title: str, metric: str, words: str, named: int | None = None
 ) -> Figure:
-    """A metric and ‖θ‖ over rounds; only so many entries have a colour and a name, if that is limited."""
+    """A metric and ‖θ‖ over rounds; only the first ``named`` entries have a colour and a name, if that is given."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)

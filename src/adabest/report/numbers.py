@@ -29,7 +29,7 @@ def mean_and_spread(values: Sequence[float], places: int | None = 1) -> str:
 
 
 def with_spread(mean: float, spread: float | None, places: int = 2) -> str:
-    """A mean and its standard deviation, if there is one, both with so many decimal places."""
+    """A mean and its standard deviation, if there is one, both with ``places`` decimal places."""
     return f"{mean:,.{places}f}" + ("" if spread is None else f" ± {spread:,.{places}f}")
 
 
@@ -67,7 +67,7 @@ def percentage(share: float | None) -> str:
 
 
 def as_text(value: Any, digits: int = 5) -> str:
-    """A setting or a statistic as people read it: yes and no, so many significant digits, lists with commas."""
+    """A setting or a statistic as people read it: yes or no, ``digits`` significant digits, lists with commas."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

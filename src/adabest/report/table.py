@@ -75,7 +75,7 @@ def comparison_table(entries: Entries, target: float | None = None) -> Table:
     averaged = any("averaged_accuracy" in run.final for run in everyone)
     head = ("algorithm", "accuracy %", *(["averaged %"] if averaged else []))
     head += (f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
-    return Table(head, tuple((label, *_cells(runs, goal, averaged)) for label, runs in listed.items()))
+    return Table(head, tuple((label, *_comparison_cells(runs, goal, averaged)) for label, runs in listed.items()))
 
 
 def sweep_table(entries: Entries, target: float | None = None) -> Table:
@@ -101,7 +101,7 @@ def rounds_to(run: Measured, target: float) -> int | None:
     return int(rounds[reached.argmax()]) if reached.any() else None
 
 
-def _cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:
+def _comparison_cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:
     # One seed that is lost would spoil the means of all.
     counted = [run for run in runs if run.status != "diverged"] or runs
     ways = [[run.final.get(way) for way in ("bytes_down", "bytes_up")] for run in counted]

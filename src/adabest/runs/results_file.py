@@ -269,11 +269,11 @@ def _columns(run: Run) -> dict[str, list[float | None]]:
         if rounds:
             columns[name] = [None] * len(everywhere)
             for place, value in zip(np.searchsorted(everywhere, rounds).tolist(), values, strict=True):
-                columns[name][place] = _short(value)
+                columns[name][place] = _six_digits(value)
     return columns
 
 
-def _short(value: float) -> float:
+def _six_digits(value: float) -> float:
     if isinstance(value, int) or not math.isfinite(value):
         return value
     return float(f"{value:.{_DIGITS}g}")

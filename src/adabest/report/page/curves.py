@@ -107,7 +107,7 @@ def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
 
 
 def thin(curve: Curve, limit: int) -> Curve:
-    """At most so many points of a curve: the first, the last, and of each stretch between the lowest and the highest.
+    """At most ``limit`` points of a curve: the first, the last, and of each stretch between the lowest and the highest.
 
     So a spike of a single round stays to be seen.
     """

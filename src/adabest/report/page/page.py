@@ -44,7 +44,7 @@ def page_text(
     """
     shown = [one for group in entries.values() for one in group]
     data = {
-        "entries": [_entry(label, group) for label, group in entries.items()],
+        "entries": [_entry_data(label, group) for label, group in entries.items()],
         "dashes": [dashes.svg for dashes in LINE_DASHES],
         "colours": len(LINE_COLOURS),
         **curves(entries),
@@ -89,7 +89,7 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _entry(label: str, group: Sequence[PageRun]) -> dict[str, Any]:
+def _entry_data(label: str, group: Sequence[PageRun]) -> dict[str, Any]:
     return {"label": label, "runs": len(group), "endings": _endings(group)}
 
 
@@ -208,14 +208,14 @@ def _settings(entries: Mapping[str, Sequence[PageRun]]) -> str:
     if other:
         rows = []
         for label, group in entries.items():
-            values = [_several(({**one.settings, **one.execution}).get(name) for one in group) for name in other]
+            values = [_each_once(({**one.settings, **one.execution}).get(name) for one in group) for name in other]
             rows.append((label, *values))
         head = ("entry", *(name.replace("_", " ") for name in other))
         parts.append(f"<h3>Different</h3>{_table(Table(head, tuple(rows)), marked=True)}")
     return "".join(parts)
 
 
-def _several(values: Iterable[Any]) -> str:
+def _each_once(values: Iterable[Any]) -> str:
     """Values of the runs of an entry, each once."""
     return ", ".join(dict.fromkeys(MISSING if value is None else as_text(value) for value in values))
 
@@ -233,7 +233,7 @@ def _environment(shown: Sequence[PageRun]) -> str:
     common, other = common_and_other([one.environment for one in shown])
     parts = [_facts(common)]
     if other:
-        rows = tuple((one.place, *(_several([one.environment.get(name)]) for name in other)) for one in shown)
+        rows = tuple((one.place, *(_each_once([one.environment.get(name)]) for name in other)) for one in shown)
         head = ("run", *(name.replace("_", " ") for name in other))
         parts.append(f"<h3>Different</h3>{_table(Table(head, rows), code=range(len(head)))}")
     return "".join(parts)

@@ -103,29 +103,29 @@ def page_entries(shown: Sequence[PageRun]) -> dict[str, list[PageRun]]:
     """
     groups: dict[str, list[list[PageRun]]] = {}
     for one in shown:
-        for group in (repeats := groups.setdefault(_key(one), [])):
+        for group in (repeats := groups.setdefault(_entry_key(one), [])):
             if all(_seeds(one) != _seeds(other) for other in group):
                 group.append(one)
                 break
         else:
             repeats.append([one])
     firsts = [repeats[0][0] for repeats in groups.values()]
-    names = _telling([one.settings for one in firsts if one.label is None])
+    names = _distinguishing_settings([one.settings for one in firsts if one.label is None])
     entries: dict[str, list[PageRun]] = {}
     for first, repeats in zip(firsts, groups.values(), strict=True):
         label = _label(first.settings, names) if first.label is None else first.label
         for group in repeats:
-            entries[_free(label, entries)] = sorted(group, key=_seeds)
+            entries[_unique_label(label, entries)] = sorted(group, key=_seeds)
     return entries
 
 
-def _free(label: str, taken: Collection[str]) -> str:
+def _unique_label(label: str, taken: Collection[str]) -> str:
     """A label that nothing else has."""
     numbered = (f"{label} ({number})" for number in itertools.count(2))
     return label if label not in taken else next(other for other in numbered if other not in taken)
 
 
-def _key(one: PageRun) -> str:
+def _entry_key(one: PageRun) -> str:
     """What runs of one entry have in common."""
     if one.label is not None:
         return one.label
@@ -136,7 +136,7 @@ def _seeds(one: PageRun) -> tuple[int, ...]:
     return tuple(one.settings.get(name, 0) for name in SEEDS)
 
 
-def _telling(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _distinguishing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Settings that tell entries apart, none of which could be left out for those before it."""
     names = ["algorithm"]
     told = len({_label(one, names) for one in settings})
