@@ -23,7 +23,7 @@ from adabest.paper import reproduce
 from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
 from adabest.runs.build import cut_partition
 from adabest.runs.results_file import Tuning, write_choices
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
 MODULE = """
@@ -37,8 +37,9 @@ from tiny_runs import dropping as network
 from tiny_runs import stripes
 from torch.nn.functional import cross_entropy as loss
 
-from adabest.algorithms import FedAvg
-from adabest.data import AUGMENTATIONS, Defaults
+from adabest.algorithms.fedavg import FedAvg
+from adabest.data.augmentation import AUGMENTATIONS
+from adabest.data.dataset import Defaults
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.sampling import SAMPLERS
 

@@ -9,7 +9,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 import docstring_parser
@@ -20,7 +20,7 @@ from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli import main, options
 from adabest.cli.commands import commands
 from adabest.registry import Option, options_of
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config
+from adabest.runs.settings.config import SETTINGS, Config
 
 _COLUMNS = "88"
 _RULE = re.compile(r"=+(?: +=+)+")
@@ -54,7 +54,7 @@ def _help(command: str) -> str:
 
 def _settings() -> str:
     """The settings of every run."""
-    return _options(Config, CONFIG_OPTIONS)
+    return _options(Config, SETTINGS)
 
 
 def _hyperparameters() -> str:
@@ -68,7 +68,7 @@ def _hyperparameters() -> str:
 
 def _call() -> str:
     """What belongs to a command and is no setting of a run."""
-    of_runs = set(CONFIG_OPTIONS).union(*map(options_of, ALGORITHMS.builtin.values()))
+    of_runs = set(SETTINGS).union(*map(options_of, ALGORITHMS.builtin.values()))
     owners: dict[str, list[str]] = {}
     words: dict[str, str] = {}
     for command, fields in {"run": options.run_fields([]), "compare": options.compare_fields([])}.items():
@@ -81,7 +81,7 @@ def _call() -> str:
     )
 
 
-def _options(kind: type, options: dict[str, Option]) -> str:
+def _options(kind: type, options: Mapping[str, Option]) -> str:
     """Names, defaults, and what the class's docstring says of them."""
     described = docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
     words = {one.arg_name: " ".join((one.description or "").split()) for one in described}

@@ -20,7 +20,7 @@ from tiny_runs import arguments, break_off, command, contents, ends_after, resul
 import adabest
 from adabest import Config
 from adabest.algorithms.catalog import ALGORITHMS
-from adabest.runs.settings.config import algorithm_options
+from adabest.runs.settings.algorithm_specification import algorithm_options
 
 COMMANDS = (
     "run",

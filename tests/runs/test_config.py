@@ -18,7 +18,8 @@ from torch.nn import functional
 
 import adabest
 from adabest import AdaBest, Config, FedAvg, InputError
-from adabest.runs.settings.config import read_toml, resolve, resolve_again, to_toml
+from adabest.runs.settings.resolution import resolve, resolve_again
+from adabest.runs.settings.toml_file import read_toml, to_toml
 
 # Every setting of a run, each at a value that isn't its default.
 EVERYTHING: dict[str, Any] = {
@@ -420,7 +421,7 @@ class TestHyperparameters:
     def test_a_clash_with_a_setting_is_refused(self) -> None:
         words = "names a hyper-parameter 'learning_rate', which is a setting of every run"
         with pytest.raises(InputError, match=words):
-            resolve({"algorithm": "test_config:Clashing"})
+            resolve({"algorithm": f"{__name__}:Clashing"})
 
     def test_a_clash_is_refused_in_objects_too(self) -> None:
         # Else config.toml would hold the algorithm's value where the run's learning rate belongs.
@@ -441,7 +442,7 @@ class TestObjects:
         assert config == resolve(tiny(algorithm="adabest", beta=0.5))[0]
 
         importable, _ = resolve(tiny(algorithm=Own(0.3)))
-        assert importable == resolve(tiny(algorithm="test_config:Own", gamma=0.3))[0]
+        assert importable == resolve(tiny(algorithm=f"{__name__}:Own", gamma=0.3))[0]
 
         local, _ = resolve(tiny(algorithm=local_algorithm(0.3)))
         assert (local.algorithm, local.hyperparameters) == ("python-object:Local", {"gamma": 0.3})

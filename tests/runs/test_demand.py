@@ -23,8 +23,9 @@ from adabest.federation.partitioners import Deal
 from adabest.models.factory import build_model
 from adabest.registry import naming
 from adabest.runs.build import memory_used
-from adabest.runs.settings.config import read_toml, resolve
 from adabest.runs.settings.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
+from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.toml_file import read_toml
 
 GIB = 2**30
 
@@ -277,7 +278,7 @@ class TestComponents:
             ({"partition": "builtins:exit"}, "raised SystemExit"),
             (
                 {"partition": f"{__name__}:of_nobody"},
-                "raised LookupError: nobody is there (test_absurd_requests.py, line",
+                "raised LookupError: nobody is there (test_demand.py, line",
             ),
             ({"partition": f"{__name__}:too_short"}, "gave int64 of shape (3,), not whole numbers of shape (1430,)"),
             ({"partition": f"{__name__}:no_numbers"}, "gave float64 of shape (1430,)"),
@@ -286,7 +287,7 @@ class TestComponents:
                 "gave sample indices from 1437 to 2866, but there are samples from 0",
             ),
             ({"sampler": "os:system"}, "the sampler 'os:system' raised TypeError"),
-            ({"sampler": f"{__name__}:silent"}, "raised RuntimeError (test_absurd_requests.py"),
+            ({"sampler": f"{__name__}:silent"}, "raised RuntimeError (test_demand.py"),
             ({"sampler": f"{__name__}:ragged"}, "gave [[1], [2, 3]] in round 1; it should give"),
             ({"augmentation": "builtins:print"}, "should return inputs as it got them"),
             ({"augmentation": f"{__name__}:smaller"}, "not torch.float32 of shape (2, 1, 8, 7)"),
@@ -294,9 +295,9 @@ class TestComponents:
             ({"model": "os:system"}, "can't be called with (input_shape, classes)"),
             (
                 {"model": f"{__name__}:broken_model"},
-                "raised ValueError: no such weights (test_absurd_requests.py, line",
+                "raised ValueError: no such weights (test_demand.py, line",
             ),
-            ({"dataset": f"{__name__}:broken_data"}, "raised KeyError: 'column' (test_absurd_requests.py, line"),
+            ({"dataset": f"{__name__}:broken_data"}, "raised KeyError: 'column' (test_demand.py, line"),
             ({"dataset": f"{__name__}:endless"}, "can't be read off its signature: NameError"),
             ({"dataset": "os:listdir"}, "gave a list, not an adabest Dataset"),
             ({"dataset": "os:listdir,path=/nowhere"}, "raised FileNotFoundError: [Errno 2] No such file"),

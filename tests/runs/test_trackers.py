@@ -28,7 +28,7 @@ from tiny_runs import (
 import adabest
 from adabest import extras
 from adabest.errors import InputError, Interrupted
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.trackers.base import Tracked
 from adabest.runs.trackers.catalog import LOGGERS, check_loggers, make_logger
 

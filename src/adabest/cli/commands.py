@@ -30,7 +30,8 @@ from adabest.report.table import datasets_table, facts_table, runs_table
 from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.files.folder import MODELS
 from adabest.runs.results_file import Results
-from adabest.runs.settings.config import named_in, resolve
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.stored_run import Run, find_runs, load
 
 

@@ -14,7 +14,6 @@ from adabest.algorithms.catalog import ALGORITHMS
 from adabest.cli import parser
 from adabest.cli.parser import Field
 from adabest.costs.round_costs import costs
-from adabest.experiments.comparison import DEFAULT_ALGORITHMS
 from adabest.experiments.default_grids import TUNING_ROUNDS
 from adabest.experiments.report_page import write_report
 from adabest.experiments.space import read_space, write_space
@@ -22,28 +21,16 @@ from adabest.experiments.steering_figure import illustrate
 from adabest.experiments.sweep import read_vary, write_vary
 from adabest.experiments.verify_call import verify
 from adabest.paper.reproduce import COSTS, reproduce
-from adabest.paper.reproduction import EXECUTION
 from adabest.paper.specification import specification_names
 from adabest.registry import Option, naming, options_of, split_specification
 from adabest.runs.files.folder import MODELS
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config, algorithm_options, merge
+from adabest.runs.settings.algorithm_specification import algorithm_options, merge
+from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
+from adabest.runs.settings.config import BESIDE_SPECIFICATIONS, PARTITION_SETTINGS, SETTINGS, Config
 from adabest.runs.settings.run_plan import check_algorithms
 
 _OUT = "Folder to write to. By default below runs/."
 _OVERWRITE = "Replace a run that lies there."
-_PARTITION_OPTIONS = (
-    "dataset",
-    "data_dir",
-    "clients",
-    "validation_clients",
-    "partition",
-    "alpha",
-    "shards",
-    "unbalance",
-    "seed",
-    "partition_seed",
-)
-
 # What several runs take beside the settings of each.
 _SEVERAL = {
     "seeds": Option(tuple[int, ...], ()),
@@ -108,9 +95,9 @@ def _fields_with_algorithm(
         merged = merge(from_file, {} if specification is None else {"algorithm": specification})
         name = str(merged.get("algorithm", Config.algorithm))
         own = algorithm_options(name)
-        defaults = parser.check_file(merged, {**CONFIG_OPTIONS, **own, **special, **_DESTINATION})
+        defaults = parser.check_file(merged, {**SETTINGS, **own, **special, **_DESTINATION})
         help_texts = parser.help_texts(Config) | parser.help_texts(ALGORITHMS.find(name)) | dict(special_help)
-    options = {**special, **CONFIG_OPTIONS, **own}
+    options = {**special, **SETTINGS, **own}
     return [_config_field(), *parser.fields(options, help_texts, defaults), *_destination_fields(defaults)]
 
 
@@ -132,7 +119,7 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
             switch = option.type is bool and own.get(key, option) == option
             own[key] = option if switch else Option(option.type | None, None)
         help_texts = its_texts | help_texts
-    shared = {name: option for name, option in CONFIG_OPTIONS.items() if name != "algorithm"}
+    shared = {name: option for name, option in SETTINGS.items() if name != "algorithm"}
     special = {"algorithms": Option(tuple[str, ...], DEFAULT_ALGORITHMS), **_SEVERAL}
     help_texts |= {
         key: f"{help_texts.get(key, '')} For {', '.join(names)}, each with a default of its own.".strip()
@@ -149,7 +136,7 @@ def compare_fields(given: Sequence[str]) -> list[Field]:
 
 def partition_fields() -> list[Field]:
     """The settings that a partition depends on, and where its figure goes."""
-    options = {name: CONFIG_OPTIONS[name] for name in _PARTITION_OPTIONS}
+    options = {name: SETTINGS[name] for name in PARTITION_SETTINGS}
     out = ("out", Annotated[str, tyro.conf.arg(help="Figure to write, without ending.")], "partition")
     return [*parser.fields(options, parser.help_texts(Config), {}), out]
 
@@ -169,7 +156,7 @@ def datasets_fields() -> list[Field]:
 
 
 def _data_dir_field() -> list[Field]:
-    return parser.fields({"data_dir": CONFIG_OPTIONS["data_dir"]}, parser.help_texts(Config), {})
+    return parser.fields({"data_dir": SETTINGS["data_dir"]}, parser.help_texts(Config), {})
 
 
 def cost_fields() -> list[Field]:
@@ -203,7 +190,7 @@ def reproduce_fields() -> list[Field]:
         "out": Option(str | None, None),
     }
     # What the specification says counts, unless something else is asked for.
-    execution = {name: Option(CONFIG_OPTIONS[name].type | None, None) for name in EXECUTION}
+    execution = {name: Option(SETTINGS[name].type | None, None) for name in BESIDE_SPECIFICATIONS}
     help_texts = parser.help_texts(Config) | parser.help_texts(reproduce)
     return [
         ("name", Annotated[str, tyro.conf.Positional, hint], dataclasses.MISSING),

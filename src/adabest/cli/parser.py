@@ -11,7 +11,8 @@ import tyro
 
 from adabest.errors import InputError
 from adabest.registry import Option, check_options
-from adabest.runs.settings.config import read_toml, refuse_unknown
+from adabest.runs.settings.algorithm_specification import refuse_unknown
+from adabest.runs.settings.toml_file import read_toml
 
 Field = tuple[str, Any, Any]
 

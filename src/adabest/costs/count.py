@@ -25,7 +25,7 @@ from adabest.engine.reduction import reduce_replies
 from adabest.engine.scored_model import ScoredModel
 from adabest.engine.simulation import message_bytes
 from adabest.errors import InputError
-from adabest.runs.settings.config import make_algorithm
+from adabest.runs.settings.algorithm_specification import make_algorithm
 from adabest.runs.settings.run_plan import check_algorithms, labelled
 
 # Where to count, as n and the number that both K and |P| have: four places for a formula, and one to check it.

@@ -18,7 +18,8 @@ from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import message_bytes
 from adabest.errors import Diverged, InputError
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat
 
 _AGAIN = 5  # times that the server's short work is done in a row

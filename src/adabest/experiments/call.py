@@ -12,7 +12,10 @@ from torch import nn
 
 from adabest.data.dataset import Dataset
 from adabest.registry import naming
-from adabest.runs.settings.config import Config, merge, named_in, read_toml
+from adabest.runs.settings.algorithm_specification import merge
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.toml_file import read_toml
 
 ROOT = Path("runs")
 

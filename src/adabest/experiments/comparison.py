@@ -12,24 +12,16 @@ from adabest.runs.files.atomic_files import read_bytes, refuse_link, write_bytes
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import sha256
 from adabest.runs.run_loop import Planned
-from adabest.runs.settings.config import (
-    BOUNDS,
-    SURROUNDINGS,
-    Components,
-    Config,
-    is_object_name,
-    is_plain,
-    named_in,
-    read_toml,
-    to_toml,
-)
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
+from adabest.runs.settings.object_names import is_object_name, is_plain, named_in
+from adabest.runs.settings.resolution import Components
 from adabest.runs.settings.run_plan import Plan
+from adabest.runs.settings.toml_file import read_toml, to_toml
 from adabest.runs.stored_run import Run, load
 from adabest.stop_requests import StopRequests, resume_command
 
 COMPARISON = "comparison.toml"
 _SEAL = b"# The lines below, as they were written, have the sha256 "  # a comment: the file is a configuration, too
-DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
 
 
 @dataclass(frozen=True)
@@ -203,4 +195,6 @@ def _differing(stored: Config, config: Config, components: Components) -> list[s
 
 
 def _compared(config: Config) -> dict[str, Any]:
-    return {name: value for name, value in config.flat().items() if name not in (*SURROUNDINGS, *BOUNDS)}
+    return {
+        name: value for name, value in config.flat().items() if name not in (*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS)
+    }

@@ -9,16 +9,18 @@ from typing import Any, Literal
 from adabest.algorithms.base import Algorithm
 from adabest.errors import AdabestError, InputError, Interrupted, note_how_to_go_on
 from adabest.experiments.call import ROOT, asked_for, digest, findable
-from adabest.experiments.comparison import DEFAULT_ALGORITHMS, make_room, recall, remember
 from adabest.experiments.comparison import Comparison as Made
 from adabest.experiments.comparison import compare as make_runs
+from adabest.experiments.comparison import make_room, recall, remember
 from adabest.experiments.sweep import plan_sweep, read_vary, write_vary
 from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, save_figure, sweep_figure
 from adabest.report.table import Table, comparison_table, sweep_table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
-from adabest.runs.settings.config import SURROUNDINGS, Config, named_in
+from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, Config
+from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.run_plan import Plan, plan
 from adabest.runs.stored_run import Run
 from adabest.stop_requests import resume_command
@@ -203,7 +205,7 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
         InputError: If the folder can't be used.
         Interrupted: If the work was interrupted; it says how to go on.
     """
-    essence = {name: value for name, value in settings.items() if name not in SURROUNDINGS}
+    essence = {name: value for name, value in settings.items() if name not in ENVIRONMENT_SETTINGS}
     if asked.seeds:
         essence["seeds"] = list(asked.seeds)
     folder = Path(asked.out) if asked.out else ROOT / f"{asked.kind}-{digest(*what.values(), essence)}"

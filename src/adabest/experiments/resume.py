@@ -11,7 +11,7 @@ from adabest.experiments.tuning import make_tuning
 from adabest.registry import allowing, naming
 from adabest.runs.execution import resume as made_resume
 from adabest.runs.results_file import experiment_in
-from adabest.runs.settings.config import merge
+from adabest.runs.settings.algorithm_specification import merge
 from adabest.runs.stored_run import Run, load
 
 

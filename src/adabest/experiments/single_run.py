@@ -8,7 +8,7 @@ from adabest.data.loading import is_file_name
 from adabest.experiments.call import ROOT, asked_for, slug
 from adabest.registry import allowing, split_specification
 from adabest.runs.execution import start
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.stored_run import Run
 from adabest.runs.stored_run import load as made_load
 

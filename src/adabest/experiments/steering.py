@@ -18,7 +18,7 @@ from adabest.engine.simulation import Simulation
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance
 from adabest.registry import convert
-from adabest.runs.settings.config import make_algorithm
+from adabest.runs.settings.algorithm_specification import make_algorithm
 from adabest.runs.settings.run_plan import check_algorithms, labelled
 from adabest.tasks.base import LocalPass
 from adabest.tasks.quadratic import QuadraticTask

@@ -8,17 +8,12 @@ from typing import Any
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.registry import check_options
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
+from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.object_names import is_plain
 from adabest.runs.settings.run_plan import Plan, label_of, with_seeds
 
-_INSTEAD = {
-    "seed": "pass `seeds`",
-    "algorithm": "`adabest compare` takes several",
-    "dataset": "all runs share their data",
-    "engine": "all runs share it",
-    "precision": "all runs share it",
-}
 _EXAMPLE = "beta=0.8,0.9"
 
 
@@ -157,13 +152,13 @@ def check_axes(axes: Mapping[str, Sequence[Any]], algorithm: str, what: str = "v
     Raises:
         InputError: If a setting is unknown, can't be varied, or can't have such a value.
     """
-    known = CONFIG_OPTIONS | algorithm_options(algorithm)
+    known = SETTINGS | algorithm_options(algorithm)
     refuse_unknown(axes, known)
     checked = {}
     for name, values in axes.items():
         refuse_many_runs(len(values))
-        if name in _INSTEAD:
-            raise InputError(f"{name} can't be varied: {_INSTEAD[name]}")
+        if name in SETTINGS and SETTINGS[name].meaning.instead:
+            raise InputError(f"{name} can't be varied: {SETTINGS[name].meaning.instead}")
         if not all(map(is_plain, values)):
             raise InputError(f"{what}: the values of {name} should be numbers or words")
         checked[name] = [check_options("a run", {name: value}, known)[name] for value in values]

@@ -13,7 +13,7 @@ from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.experiments.call import ROOT
 from adabest.experiments.comparison_calls import check_lanes
 from adabest.paper.rendering import figure_name, render
-from adabest.paper.reproduction import EXECUTION, Reproduction, Request
+from adabest.paper.reproduction import Reproduction, Request
 from adabest.paper.specification import read_specification, specification_names
 from adabest.registry import naming
 from adabest.report.figure import save_figure
@@ -21,7 +21,8 @@ from adabest.report.table import Table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import CHOICES, Results, read_choices
-from adabest.runs.settings.config import refuse_unknown
+from adabest.runs.settings.algorithm_specification import refuse_unknown
+from adabest.runs.settings.config import BESIDE_SPECIFICATIONS
 from adabest.runs.settings.run_plan import check_seeds
 
 COSTS = "costs"
@@ -116,7 +117,7 @@ def reproduce(
             )
         found = [Results.read(Path(path)) for path in brought]
         return _render(name, folder, functools.reduce(Results.merged, found))
-    refuse_unknown(execution, EXECUTION)
+    refuse_unknown(execution, BESIDE_SPECIFICATIONS)
     check_lanes(lanes)
     if seeds:
         check_seeds(seeds)

@@ -19,7 +19,9 @@ from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import Surroundings
 from adabest.runs.run_loop import Company, Planned, drop_checkpoints, lane, refuse_run
-from adabest.runs.settings.config import Components, Config, read_toml, resolve_again
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components, resolve_again
+from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import StopRequests, resume_command
 
 

@@ -16,9 +16,10 @@ from adabest.federation.partition import Partition
 from adabest.registry import split_specification
 from adabest.report.page.run_facts import Shown
 from adabest.runs.build import cut_partition
-from adabest.runs.settings.config import is_object_name, resolve
+from adabest.runs.settings.config import PARTITION_SETTINGS
+from adabest.runs.settings.object_names import is_object_name
+from adabest.runs.settings.resolution import resolve
 
-_SCHEME = ("clients", "validation_clients", "partition", "alpha", "shards", "unbalance", "seed", "partition_seed")
 _MOST_COLUMNS = 600  # of a map: neighbours among more clients share one
 _MOST_CELLS = 400_000  # of all maps: a megabyte or so
 _LEFT_OUT = "it was left out, since so many maps would make this page too large"
@@ -90,7 +91,7 @@ def heat_maps(entries: Mapping[str, Sequence[Shown]], data_dir: str | None = Non
 def _draw_again(one: Shown, data_dir: str | None, loaded: dict[tuple[str, str | None], Dataset]) -> Partition:
     name = str(one.settings["dataset"])
     _refuse_absent(name, data_dir)
-    settings = {key: one.settings[key] for key in _SCHEME if key in one.settings}
+    settings = {key: one.settings[key] for key in PARTITION_SETTINGS if key in one.settings}
     there = loaded.get((name, data_dir))
     config, components = resolve({**settings, "dataset": name, "data_dir": data_dir}, there)
     loaded[name, data_dir] = components.dataset

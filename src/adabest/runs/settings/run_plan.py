@@ -9,8 +9,10 @@ from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs.settings.config import CONFIG_OPTIONS, Components, Config, algorithm_options, refuse_unknown, resolve
+from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
+from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.resolution import Components, resolve
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def plan(
         raise InputError("a comparison takes `algorithms`, not `algorithm`")
     check_algorithms(algorithms)
     own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
-    known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
+    known = set(SETTINGS).union(*own) - {"algorithm"}
     refuse_unknown(settings, known)
     points = {}
     for (label, algorithm), names in zip(labelled(algorithms).items(), own, strict=True):
@@ -51,7 +53,7 @@ def plan(
         mine = {
             name: value
             for name, value in settings.items()
-            if name in CONFIG_OPTIONS or (name in names and name not in its_own)
+            if name in SETTINGS or (name in names and name not in its_own)
         }
         points[label] = {**mine, "algorithm": algorithm}
     return with_seeds(points, seeds)
