@@ -5,6 +5,8 @@ in which the command line must be able to hear Ctrl-C.
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.comparison_calls import Comparison, compare, sweep
+    from adabest.experiments.partition import CutPartition, partition
     from adabest.experiments.report_page import write_report
     from adabest.experiments.resume import resume
+    from adabest.experiments.run_list import RunList, list_runs, show
     from adabest.experiments.single_run import load, run
     from adabest.experiments.steering_figure import Illustration, illustrate
     from adabest.experiments.tuning import Tuning, tune
@@ -45,8 +49,10 @@ _HOMES = {
     "data.dataset": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
     "experiments.comparison_calls": ("Comparison", "compare", "sweep"),
+    "experiments.partition": ("CutPartition", "partition"),
     "experiments.report_page": ("write_report",),
     "experiments.resume": ("resume",),
+    "experiments.run_list": ("RunList", "list_runs", "show"),
     "experiments.single_run": ("load", "run"),
     "experiments.tuning": ("Tuning", "tune"),
     "experiments.verify_call": ("verify",),
@@ -66,6 +72,7 @@ __all__ = [
     "Comparison",
     "Config",
     "Costs",
+    "CutPartition",
     "Dataset",
     "Defaults",
     "FedAvg",
@@ -77,6 +84,7 @@ __all__ = [
     "Interrupted",
     "Reproduced",
     "Run",
+    "RunList",
     "Scaffold",
     "ScaffoldM",
     "Tuning",
@@ -86,10 +94,13 @@ __all__ = [
     "datasets",
     "from_arrays",
     "illustrate",
+    "list_runs",
     "load",
+    "partition",
     "reproduce",
     "resume",
     "run",
+    "show",
     "sweep",
     "tune",
     "verify",
@@ -113,3 +124,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package, whose public names no package inside it can hide: ``adabest.costs`` is a call, and a room, too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

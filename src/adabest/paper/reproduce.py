@@ -14,7 +14,7 @@ from adabest.experiments.call import ROOT
 from adabest.experiments.comparison_calls import check_lanes
 from adabest.paper.rendering import figure_name, render
 from adabest.paper.reproduction import Reproduction, Request
-from adabest.paper.specification import read_specification, specification_names
+from adabest.paper.specification import COSTS, read_specification, specification_names
 from adabest.registry import naming
 from adabest.report.figure import save_figure
 from adabest.report.table import Table
@@ -24,8 +24,6 @@ from adabest.runs.results_file import CHOICES, Results, read_choices
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import BESIDE_SPECIFICATIONS
 from adabest.runs.settings.run_plan import check_seeds
-
-COSTS = "costs"
 
 
 @dataclass(frozen=True)

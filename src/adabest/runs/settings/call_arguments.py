@@ -9,6 +9,9 @@ from typing import Annotated
 from adabest.runs.settings.declaration import Meaning, declared, names_where
 
 DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
+# Of an illustration: μ is larger than anyone would train with, so that its effect can be seen in a few
+# steps.
+STEERING_ALGORITHMS = ("fedavg", "scaffold-m", "feddyn,mu=0.3", "adabest,mu=0.3,beta=0.8")
 
 
 @dataclasses.dataclass(frozen=True)
