@@ -2,9 +2,10 @@
 
 import dataclasses
 import itertools
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import docstring_parser
 import tyro
@@ -71,7 +72,12 @@ def positional(name: str, kind: Any, help_text: str, metavar: str, default: Any 
 
 
 def _annotated(kind: Any, *hints: Any) -> Any:
-    """A type that is known only now, with hints for tyro."""
+    """A type that is known only now, with hints for tyro.
+
+    tyro imports typeguard, and with it asyncio, for unions that are written ``X | None``, but not for ``Union``.
+    """
+    if isinstance(kind, types.UnionType):
+        kind = Union.__getitem__(get_args(kind))
     return Annotated[(kind, *hints)]
 
 

@@ -25,8 +25,8 @@ from adabest.engine.reduction import reduce_replies
 from adabest.engine.scored_model import ScoredModel
 from adabest.engine.simulation import message_bytes
 from adabest.errors import InputError
-from adabest.runs.settings.algorithm_specification import make_algorithm
-from adabest.runs.settings.run_plan import check_algorithms, labelled
+from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
+from adabest.runs.settings.run_plan import labelled
 
 # Where to count, as n and the number that both K and |P| have: four places for a formula, and one to check it.
 _PLACES = ((1000, 2), (1000, 3), (2000, 2), (2000, 3))

@@ -21,9 +21,10 @@ from adabest.errors import InputError
 from adabest.runs.build import environment, make_engine
 from adabest.runs.process_settings import Surroundings
 from adabest.runs.results_file import provenance_of
+from adabest.runs.settings.algorithm_specification import check_algorithms
 from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, Config
 from adabest.runs.settings.resolution import Components
-from adabest.runs.settings.run_plan import check_algorithms, label_of, plan
+from adabest.runs.settings.run_plan import label_of, plan
 from adabest.stop_requests import StopRequests
 
 BASELINE = "fedavg"

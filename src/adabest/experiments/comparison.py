@@ -13,7 +13,8 @@ from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import sha256
 from adabest.runs.run_loop import Planned
 from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
-from adabest.runs.settings.object_names import is_object_name, is_plain, named_in
+from adabest.runs.settings.object_names import is_plain, named_in
+from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.resolution import Components
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.settings.toml_file import read_toml, to_toml

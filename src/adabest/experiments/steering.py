@@ -18,8 +18,8 @@ from adabest.engine.simulation import Simulation
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance
 from adabest.registry import convert
-from adabest.runs.settings.algorithm_specification import make_algorithm
-from adabest.runs.settings.run_plan import check_algorithms, labelled
+from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
+from adabest.runs.settings.run_plan import labelled
 from adabest.tasks.base import LocalPass
 from adabest.tasks.quadratic import QuadraticTask
 

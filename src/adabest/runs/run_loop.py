@@ -26,7 +26,8 @@ from adabest.runs.files.atomic_files import write_bytes, write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest, sha256
 from adabest.runs.settings.config import Config
-from adabest.runs.settings.object_names import has_objects, named_in
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.placeholders import has_objects
 from adabest.runs.settings.resolution import Components, resolve_again
 from adabest.runs.settings.toml_file import read_toml, to_toml
 from adabest.stop_requests import resume_command, saving

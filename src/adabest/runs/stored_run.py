@@ -31,7 +31,7 @@ from adabest.runs.files.manifest import (
 from adabest.runs.files.metrics_file import MetricsFile, Points
 from adabest.runs.files.records import check_environment, check_identity, check_metrics
 from adabest.runs.settings.config import SETTINGS, Config
-from adabest.runs.settings.object_names import is_object_name
+from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
 

@@ -14,8 +14,7 @@ from adabest.runs.settings.config import SETTINGS
 def fields(given: Sequence[str]) -> list[Field]:
     """The settings of all runs, the hyper-parameters of the algorithms, and where the runs go."""
     from adabest.algorithms.catalog import ALGORITHMS
-    from adabest.runs.settings.algorithm_specification import algorithm_options
-    from adabest.runs.settings.run_plan import check_algorithms
+    from adabest.runs.settings.algorithm_specification import algorithm_options, check_algorithms
 
     from_file = parser.from_file(given)
     algorithms = parser.values_of("--algorithms", given) or from_file.get("algorithms", DEFAULT_ALGORITHMS)

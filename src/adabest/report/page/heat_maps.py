@@ -17,7 +17,7 @@ from adabest.registry import split_specification
 from adabest.report.page.run_facts import Shown
 from adabest.runs.build import cut_partition
 from adabest.runs.settings.config import PARTITION_SETTINGS
-from adabest.runs.settings.object_names import is_object_name
+from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.resolution import resolve
 
 _MOST_COLUMNS = 600  # of a map: neighbours among more clients share one

@@ -10,7 +10,7 @@ from adabest.errors import InputError, nearest
 from adabest.registry import Option, check_options, options_of, split_specification
 from adabest.runs.settings.call_arguments import RESERVED
 from adabest.runs.settings.config import SETTINGS, Config
-from adabest.runs.settings.object_names import refuse_placeholder
+from adabest.runs.settings.placeholders import refuse_placeholder
 
 
 def algorithm_options(name: str) -> dict[str, Option]:
@@ -89,6 +89,21 @@ def check_algorithm(algorithm: Any) -> Algorithm:
         raise InputError(f"algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}")
     refuse_clash(type(algorithm).__name__, vars(algorithm))
     return algorithm
+
+
+def check_algorithms(algorithms: Any) -> None:
+    """Refuses what isn't a list of algorithms.
+
+    Raises:
+        InputError: If it isn't.
+    """
+    if not isinstance(algorithms, list | tuple) or not algorithms:
+        raise InputError(f"algorithms should be a list of names, with at least one, not {algorithms!r}")
+    for algorithm in algorithms:
+        if not isinstance(algorithm, str | Algorithm):
+            raise InputError(
+                f"algorithms: an algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}"
+            )
 
 
 def check_settings(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Names in settings: those that stand in for Python objects, and those of the user's own modules."""
+"""Names in settings: those of objects, and those of the user's own modules, which are imported."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,24 +10,13 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.data.dataset import Dataset
 from adabest.data.loading import is_file_name
-from adabest.errors import InputError
 from adabest.registry import own_names
 from adabest.runs.settings.call_arguments import CALL_ARGUMENTS_WITH_NAMES
-from adabest.runs.settings.config import COMPONENTS, SETTINGS, Config
+from adabest.runs.settings.config import SETTINGS
 from adabest.runs.settings.declaration import names_where
+from adabest.runs.settings.placeholders import OBJECT, is_object_name
 
-_OBJECT = "python-object:"
 _WITH_NAMES = (*names_where(SETTINGS, lambda meaning: meaning.names), *CALL_ARGUMENTS_WITH_NAMES)
-
-
-def is_object_name(name: str) -> bool:
-    """Whether a name only stands in for a Python object."""
-    return name.startswith(_OBJECT)
-
-
-def has_objects(config: Config) -> bool:
-    """Whether a configuration names a Python object that a later process can't find by its name."""
-    return any(is_object_name(str(getattr(config, key))) for key in COMPONENTS)
 
 
 def named_in(settings: Mapping[str, Any]) -> list[str]:
@@ -40,9 +29,9 @@ def named_in(settings: Mapping[str, Any]) -> list[str]:
 
 def names_of(objects: Mapping[str, Any], dataset: Dataset) -> dict[str, str]:
     """Placeholders for objects, by setting; an algorithm that is found again by its own name has that name."""
-    names = {key: _OBJECT + name_of(thing) for key, thing in objects.items()}
+    names = {key: OBJECT + name_of(thing) for key, thing in objects.items()}
     if "dataset" in objects:
-        names["dataset"] = _OBJECT + dataset.name
+        names["dataset"] = OBJECT + dataset.name
     if "algorithm" in objects:
         names["algorithm"] = name_of_algorithm(objects["algorithm"])
     return names
@@ -53,7 +42,7 @@ def name_of_algorithm(algorithm: Algorithm) -> str:
     kind = type(algorithm)
     path = f"{kind.__module__}:{kind.__qualname__}"
     if kind.__module__ == "__main__" or "<locals>" in path or not _can_be_rebuilt(algorithm):
-        return _OBJECT + kind.__name__
+        return OBJECT + kind.__name__
     return next((name for name, builtin in ALGORITHMS.builtin.items() if kind is builtin), path)
 
 
@@ -84,17 +73,3 @@ def is_plain(value: Any) -> bool:
 def is_object(settings: Mapping[str, Any], key: str) -> bool:
     """Whether a setting has an object in place of a name."""
     return settings.get(key) is not None and not isinstance(settings[key], str)
-
-
-def refuse_placeholder(key: str, name: str) -> str:
-    """A name that something can be found by.
-
-    Raises:
-        InputError: If it only stands in for a Python object.
-    """
-    if is_object_name(name):
-        raise InputError(
-            f"the {key} of this run was a Python object ({name.removeprefix(_OBJECT)}) that has no importable name; "
-            f"pass it again, as in adabest.resume(folder, {key}=...)"
-        )
-    return name

@@ -17,7 +17,8 @@ from adabest.runs.settings.algorithm_specification import build_algorithm, check
 from adabest.runs.settings.checks import check_ranges, refuse_absurd
 from adabest.runs.settings.completion import complete
 from adabest.runs.settings.config import COMPONENTS, SETTINGS, Config
-from adabest.runs.settings.object_names import is_object, is_object_name, name_of, names_of, refuse_placeholder
+from adabest.runs.settings.object_names import is_object, name_of, names_of
+from adabest.runs.settings.placeholders import is_object_name, refuse_placeholder
 from adabest.tasks.classification import LOSSES, Loss
 
 

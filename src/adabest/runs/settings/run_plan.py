@@ -9,7 +9,7 @@ from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
+from adabest.runs.settings.algorithm_specification import algorithm_options, check_algorithms, refuse_unknown
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.resolution import Components, resolve
@@ -95,21 +95,6 @@ def check_seeds(seeds: Any) -> None:
         isinstance(seeds, list | tuple) and all(type(seed) is int for seed in seeds) and len(set(seeds)) == len(seeds)
     ):
         raise InputError(f"seeds should be whole numbers, each once, as in [0, 1, 2], not {seeds!r}")
-
-
-def check_algorithms(algorithms: Any) -> None:
-    """Refuses what isn't a list of algorithms.
-
-    Raises:
-        InputError: If it isn't.
-    """
-    if not isinstance(algorithms, list | tuple) or not algorithms:
-        raise InputError(f"algorithms should be a list of names, with at least one, not {algorithms!r}")
-    for algorithm in algorithms:
-        if not isinstance(algorithm, str | Algorithm):
-            raise InputError(
-                f"algorithms: an algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}"
-            )
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:
