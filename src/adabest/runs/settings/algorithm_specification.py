@@ -130,6 +130,32 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
             raise InputError(f"unknown setting {name!r}; {whose}{nearest(name, choices)}")
 
 
+def refuse_hyperparameters(keywords: Mapping[str, Any], algorithms: Iterable[Any]) -> None:
+    """Refuses hyper-parameters among the keywords of a Python call: they travel with the algorithm.
+
+    Args:
+        keywords: The keywords, which should be settings.
+        algorithms: The algorithms of the call, by name or as objects.
+
+    Raises:
+        InputError: With the algorithm as it should be given.
+    """
+    for name, value in keywords.items():
+        if name in SETTINGS or name in RESERVED:
+            continue
+        for algorithm in algorithms:
+            if isinstance(algorithm, str):
+                owner, _ = split_specification(algorithm)
+                own, right = algorithm_options(owner), f'algorithm="{owner},{name}={value}"'
+            else:
+                kind = type(algorithm)
+                own, right = options_of(kind), f"algorithm={kind.__name__}({name}={value!r})"
+            if name in own:
+                raise InputError(
+                    f"{name} is a hyper-parameter, which is given with its algorithm and not as a keyword: {right}"
+                )
+
+
 def merge(file: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run from a file and from a call, each of which may have an algorithm with options in its name.
 
