@@ -6,6 +6,7 @@ reStructuredText, tables and literal blocks, into Markdown.
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -21,7 +22,7 @@ from adabest.cli.catalog import COMMANDS
 from adabest.cli.parser import Field, help_texts
 from adabest.registry import Option, options_of
 from adabest.runs.settings.call_arguments import CALL_ARGUMENTS
-from adabest.runs.settings.config import SETTINGS
+from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.declaration import GROUPS
 
 _COLUMNS = "88"
@@ -67,6 +68,12 @@ def _settings() -> str:
         if rows:
             parts.append(f"### {group.capitalize()}\n\n{_table(('setting', 'default', 'meaning'), rows)}\n")
     return "\n".join(parts)
+
+
+def _attributes() -> str:
+    """The settings as the attributes of a docstring."""
+    lines = [f"    {name} ({inspect.formatannotation(one.type)}): {one.meaning.help}" for name, one in SETTINGS.items()]
+    return "\n".join(["Attributes:", *lines, "    hyperparameters: The algorithm's own settings, by name."])
 
 
 def _hyperparameters() -> str:
@@ -151,5 +158,7 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **others: Any) -> None:
         """One module, class, function or attribute was found."""
+        if obj.path == f"{Config.__module__}.Config" and obj.docstring is not None:
+            obj.docstring.value = f"{obj.docstring.value}\n\n{_attributes()}"
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)
