@@ -19,11 +19,10 @@ import torch
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.data.dataset import from_arrays
-from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu import autograd, malloc
 from adabest.engine.cpu.linear import Chain
-from adabest.engine.cpu.trainer import Loop
-from adabest.engine.gpu.trainer import Bench, Precision
+from adabest.engine.cpu.trainer import CpuTrainer
+from adabest.engine.gpu.trainer import GpuTrainer
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
@@ -31,10 +30,11 @@ from adabest.federation.partition import Scheme, cut
 from adabest.federation.roster import Attendance
 from adabest.models.factory import build_model
 from adabest.report.table import Table
+from adabest.runs.build import make_batched_engine
 from adabest.tasks.classification import ClassificationTask
 
 BATCH = 50
-_CLIENT = "adabest.engine.batched.Loop"
+_TRAINER = "adabest.runs.build.CpuTrainer"
 
 
 class Work(NamedTuple):
@@ -55,25 +55,25 @@ class Arm(NamedTuple):
     work: str
     how: str
     threads: int
-    engine: Any = BatchedEngine
+    engine: Any = make_batched_engine
     changed: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
 
 def stacked() -> contextlib.AbstractContextManager[Any]:
     """All clients in one program, as on a GPU."""
-    return patch(_CLIENT, lambda task, most, threads: Bench(task, Precision(), most))
+    return patch(_TRAINER, lambda task, most, threads: GpuTrainer(task, clients_in_parallel=most))
 
 
 def clients_at_a_time(count: int) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Linear layers by hand, with so many clients stacked."""
 
-    def loop(task: ClassificationTask, most: int | None, threads: int | None) -> Loop:
-        made = Loop(task, most, threads)
-        assert isinstance(made._trainer, Chain)
-        made._trainer.at_a_time = count
+    def make_trainer(task: ClassificationTask, most: int | None, threads: int | None) -> CpuTrainer:
+        made = CpuTrainer(task, most, threads)
+        assert isinstance(made._method, Chain)
+        made._method.clients_at_a_time = count
         return made
 
-    return lambda: patch(_CLIENT, loop)
+    return lambda: patch(_TRAINER, make_trainer)
 
 
 @contextlib.contextmanager
@@ -81,11 +81,11 @@ def without(*names: str) -> Iterator[None]:
     """Autograd without some of what makes it fast."""
     with contextlib.ExitStack() as stack:
         if "kept memory" in names:
-            stack.enter_context(patch.object(malloc, "kept", contextlib.nullcontext))
+            stack.enter_context(patch.object(malloc, "freed_memory_kept", contextlib.nullcontext))
         if "pooling first" in names:
             stack.enter_context(patch.object(autograd, "_pool_first", lambda module: module))
         if "channels last" in names:
-            stack.enter_context(patch.object(autograd, "_LAYOUT", torch.contiguous_format))
+            stack.enter_context(patch.object(autograd, "_layout", lambda *_: torch.contiguous_format))
         yield
 
 

@@ -10,6 +10,7 @@ BEFORE and AFTER are checkouts (``git archive COMMIT | tar -x -C FOLDER``); AFTE
 """
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,13 +54,17 @@ def serve(name: str, threads: int) -> None:
 
     from adabest.algorithms.adabest import AdaBest
     from adabest.data.dataset import from_arrays
-    from adabest.engine.batched import BatchedEngine
     from adabest.engine.local_step import LocalTraining
     from adabest.engine.simulation import Simulation
     from adabest.federation.partition import Scheme, cut
     from adabest.federation.roster import Attendance
     from adabest.models.factory import build_model
     from adabest.tasks.classification import ClassificationTask
+
+    try:
+        make: Any = importlib.import_module("adabest.runs.build").make_batched_engine
+    except AttributeError:  # an earlier state, whose engine chose the trainer itself
+        make = importlib.import_module("adabest.engine.batched").BatchedEngine
 
     work = WORKS[name]
     count = work.clients * work.steps * work.batch
@@ -75,7 +80,7 @@ def serve(name: str, threads: int) -> None:
         partition.training,
         training=LocalTraining(weight_decay=1e-3),
         attendance=Attendance(participation=1.0),
-        engine=lambda beat: BatchedEngine(beat, threads=threads),
+        engine=lambda beat: make(beat, threads=threads),
     )
     torch.set_num_threads(threads)
     simulation.step()

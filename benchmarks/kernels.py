@@ -79,9 +79,9 @@ def cohort(own: Setting, clients: int, steps: int, rho: float = 0.0) -> Cohort:
         rho=draw(clients, scale=rho),
         rates=Rates(eta=numbers(0.1), clip=numbers(10.0), decay=numbers(1e-3)),
         steps=torch.full((clients,), steps, dtype=torch.int32),
-        names=tuple(torch.arange(clients) for _ in range(3)),
+        keys=(torch.arange(clients), torch.arange(clients), torch.arange(clients)),
         chosen=torch.randint(0, len(own.labels), table, generator=generator).to(torch.int32),
-        moves=(mirrored + torch.randint(0, 81, table, generator=generator)).to(torch.int32),
+        flip_crop_codes=(mirrored + torch.randint(0, 81, table, generator=generator)).to(torch.int32),
     )
 
 
@@ -162,7 +162,7 @@ def step_of(program: Program, *, offset: bool) -> Callable[[], None]:
 
     def step() -> None:
         program._step.zero_()
-        program._work(moved=True, bent=offset)
+        program._work(has_codes=True, has_offset=offset)
 
     return step
 
@@ -181,7 +181,7 @@ def time() -> None:
             )
         remembering = Remembering(Fused("tf32"))
         program = ready(case, 100, remembering)
-        program._work(moved=True, bent=True)
+        program._work(has_codes=True, has_offset=True)
         program._step.zero_()
         for name, call in remembering.calls:
             print(f"    {name}: {seconds(call) / 100 * 1e6:.2f}", flush=True)

@@ -140,7 +140,7 @@ def _step(simulation: Simulation, task: Task, number: int) -> None:
 
 
 def _step_together(together: Callable[..., object], simulations: list[Any], number: int) -> None:
-    together([one.round() for one in simulations], simulations[0]._engine)
+    together([one.round() for one in simulations], simulations[0].engine)
 
 
 def _best(train: Callable[[int], object], repeats: int) -> float:

@@ -37,9 +37,8 @@ from tiny_runs import dropping as network
 from tiny_runs import stripes
 from torch.nn.functional import cross_entropy as loss
 
-from adabest.algorithms.fedavg import FedAvg
+from adabest import Defaults, FedAvg
 from adabest.data.augmentation import AUGMENTATIONS
-from adabest.data.dataset import Defaults
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.sampling import SAMPLERS
 

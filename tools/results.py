@@ -55,7 +55,7 @@ _WORDS = {
 }
 
 
-class Shown(NamedTuple):
+class SourcedRendering(NamedTuple):
     """What results look like.
 
     Attributes:
@@ -104,12 +104,12 @@ def outdated(root: Path, *, write: bool = False) -> list[str]:
     return sorted({path.relative_to(root).as_posix() for path in stale})
 
 
-def _show(root: Path, files: str, name: str) -> Shown:
+def _show(root: Path, files: str, name: str) -> SourcedRendering:
     """Reads results, and renders them."""
     found = [path for pattern in files.split() for path in sorted(root.glob(pattern)) or [root / pattern]]
     if [path.stem for path in found] == [_COSTS]:
         costs = MeasuredCosts.read(found[0])
-        return Shown(_COSTS, Rendered(measured_cost_tables(costs), {}, measured_cost_notes(costs)), files)
+        return SourcedRendering(_COSTS, Rendered(measured_cost_tables(costs), {}, measured_cost_notes(costs)), files)
     first, *others = map(Results.read, found)
     name = name or first.experiment
     cells = set(first.cells())
@@ -119,10 +119,10 @@ def _show(root: Path, files: str, name: str) -> Shown:
         same = other.experiment == first.experiment
         results = results.merged(other if same else dataclasses.replace(beside, experiment=first.experiment))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
-    return Shown(name, render(name, results), f"{files} {digest}")
+    return SourcedRendering(name, render(name, results), f"{files} {digest}")
 
 
-def _text(shown: Shown, part: str) -> str:
+def _text(shown: SourcedRendering, part: str) -> str:
     """A table or the notes, for a page."""
     if part == "notes":
         return "".join(f"- {note}\n" for note in shown.rendered.notes)
@@ -132,7 +132,7 @@ def _text(shown: Shown, part: str) -> str:
     return shown.rendered.tables[part].markdown()
 
 
-def _place(root: Path, shown: Shown, part: str) -> Path:
+def _place(root: Path, shown: SourcedRendering, part: str) -> Path:
     """Where a figure lies."""
     return root / _IMAGES / f"{figure_name(shown.name, part)}.png"
 

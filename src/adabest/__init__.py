@@ -5,8 +5,6 @@ in which the command line must be able to hear Ctrl-C.
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,20 +15,22 @@ if TYPE_CHECKING:
     from adabest.algorithms.fedprox import FedProx
     from adabest.algorithms.scaffold import Scaffold
     from adabest.algorithms.scaffold_m import ScaffoldM
-    from adabest.costs.round_costs import Costs, costs
+    from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
-    from adabest.experiments.comparison_calls import Comparison, compare, sweep
+    from adabest.experiments.comparison import Comparison, compare
     from adabest.experiments.partition import CutPartition, partition
     from adabest.experiments.report_page import write_report
     from adabest.experiments.resume import resume
     from adabest.experiments.run_list import RunList, list_runs, show
     from adabest.experiments.single_run import load, run
     from adabest.experiments.steering_figure import Illustration, illustrate
+    from adabest.experiments.sweep import sweep
     from adabest.experiments.tuning import Tuning, tune
-    from adabest.experiments.verify_call import verify
+    from adabest.experiments.verification import verify
     from adabest.paper.reproduce import Reproduced, reproduce
+    from adabest.runs.callbacks.base import Callback, Ending, RunView
     from adabest.runs.files.verification import Finding
     from adabest.runs.settings.config import Config
     from adabest.runs.stored_run import Run
@@ -48,18 +48,20 @@ _HOMES = {
     "algorithms.scaffold_m": ("ScaffoldM",),
     "data.dataset": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
-    "experiments.comparison_calls": ("Comparison", "compare", "sweep"),
+    "experiments.comparison": ("Comparison", "compare"),
+    "experiments.sweep": ("sweep",),
     "experiments.partition": ("CutPartition", "partition"),
     "experiments.report_page": ("write_report",),
     "experiments.resume": ("resume",),
     "experiments.run_list": ("RunList", "list_runs", "show"),
     "experiments.single_run": ("load", "run"),
     "experiments.tuning": ("Tuning", "tune"),
-    "experiments.verify_call": ("verify",),
-    "costs.round_costs": ("Costs", "costs"),
+    "experiments.verification": ("verify",),
+    "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
     "paper.reproduce": ("Reproduced", "reproduce"),
+    "runs.callbacks.base": ("Callback", "Ending", "RunView"),
     "runs.files.verification": ("Finding",),
     "runs.settings.config": ("Config",),
     "runs.stored_run": ("Run",),
@@ -69,12 +71,13 @@ __all__ = [
     "AdaBest",
     "AdabestError",
     "Algorithm",
+    "Callback",
     "Comparison",
     "Config",
-    "Costs",
     "CutPartition",
     "Dataset",
     "Defaults",
+    "Ending",
     "FedAvg",
     "FedDyn",
     "FedProx",
@@ -83,14 +86,15 @@ __all__ = [
     "InputError",
     "Interrupted",
     "Reproduced",
+    "RoundCosts",
     "Run",
     "RunList",
+    "RunView",
     "Scaffold",
     "ScaffoldM",
     "Tuning",
     "__version__",
     "compare",
-    "costs",
     "datasets",
     "from_arrays",
     "illustrate",
@@ -99,6 +103,7 @@ __all__ = [
     "partition",
     "reproduce",
     "resume",
+    "round_costs",
     "run",
     "show",
     "sweep",
@@ -124,14 +129,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """This package, whose public names no package inside it can hide: ``adabest.costs`` is a call, and a room, too."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -3,10 +3,10 @@
 import pytest
 from side_by_side import Case, run, simulate
 
-from adabest.engine import interface
+from adabest.engine import estimate_norms as norms
 from adabest.engine import simulation as simulation_module
-from adabest.engine.batched import BatchedEngine
-from adabest.engine.interface import Exchange
+from adabest.engine.interface import Request
+from adabest.runs.build import make_batched_engine
 from adabest.runs.settings.algorithm_specification import make_algorithm
 
 CASE = Case("mlp,hidden=5", (1, 5, 5))
@@ -15,18 +15,20 @@ NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabes
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 32])
 @pytest.mark.parametrize("name", NAMES)
-def test_side_by_side(name: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacked_norms_equal_those_of_one_client_after_another(
+    name: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
 
-    def both(request: Exchange) -> list[float]:
-        one_by_one = interface.estimate_norms(request)
-        assert interface.norms_side_by_side(request) == pytest.approx(one_by_one, rel=1e-12)
+    def both(request: Request) -> list[float]:
+        one_by_one = norms.estimate_norms(request)
+        assert norms.stacked_norms(request) == pytest.approx(one_by_one, rel=1e-12)
         seen.append(len(one_by_one))
         return one_by_one
 
-    monkeypatch.setattr(interface, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(norms, "_STACKED_CLIENTS", at_a_time)
     monkeypatch.setattr(simulation_module, "estimate_norms", both)
-    run(simulate(make_algorithm(name), CASE, BatchedEngine), rounds=3)
+    run(simulate(make_algorithm(name), CASE, make_batched_engine), rounds=3)
     assert len(seen) == 3
     keeps = not name.startswith("fed") or name == "feddyn"
     assert (seen[-1] > 3) == keeps  # more than a cohort

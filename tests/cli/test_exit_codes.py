@@ -20,7 +20,7 @@ import adabest
 from adabest.cli import failures, output
 from adabest.cli.exit_codes import MEANINGS
 from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
-from adabest.runs.callbacks.checkpoints import CheckpointPace
+from adabest.runs.callbacks.checkpoints import Checkpoints
 from adabest.runs.callbacks.progress import Heedless
 from adabest.runs.files.folder import RunFolder
 
@@ -207,14 +207,14 @@ class TestRuns:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        folder, save = tmp_path / "run", CheckpointPace.save
+        folder, save = tmp_path / "run", Checkpoints.save
 
         def lose(*given: Any) -> float:
-            seconds = save(*given)
+            seconds: float = save(*given)
             loss(folder)
             return seconds
 
-        monkeypatch.setattr(CheckpointPace, "save", lose)
+        monkeypatch.setattr(Checkpoints, "save", lose)
         assert command("run", *arguments(**tiny(checkpoint_every=1), out=folder)) == 5
         said = capsys.readouterr().err.splitlines()[-1]
         assert re.match(rf"adabest: {folder}\S*: No such file or directory\. To go on: put the folder", said), said
@@ -393,12 +393,6 @@ class TestLazyPackage:
         assert set(adabest.__all__) <= set(dir(adabest))
         for name in adabest.__all__:
             assert getattr(adabest, name) is not None
-
-    def test_a_room_does_not_hide_the_call_of_the_same_name(self) -> None:
-        """Python makes ``adabest.costs`` the package, once that is imported."""
-        code = "import adabest, adabest.costs.count; print(adabest.costs.__name__, callable(adabest.costs))"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout == "costs True\n"
 
     def test_an_unknown_name_is_refused(self) -> None:
         with pytest.raises(AttributeError, match="module 'adabest' has no attribute 'nothing'"):

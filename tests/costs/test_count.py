@@ -1,6 +1,5 @@
 """What a round costs: counted, by the paper, and in real runs."""
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +19,7 @@ from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
-from adabest.costs.count import AlgorithmCosts, count_costs, play
+from adabest.costs.count import AlgorithmCosts, count_costs, count_round
 from adabest.costs.formula import Formula, symbol
 from adabest.costs.operations import OperationCounter
 from adabest.costs.sizes import Sizes
@@ -36,11 +35,6 @@ K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
-
-
-def has(kind: str) -> Callable[[Collection[str]], bool]:
-    """Whether a term has a symbol."""
-    return lambda term: kind in term
 
 
 def costs_of(algorithm: str | Algorithm, precision: Any = "float32") -> AlgorithmCosts:
@@ -148,23 +142,23 @@ class TestCounts:
     @given(st.integers(2, 400), st.integers(1, 7), st.integers(1, 6))
     def test_the_formulas_hold_at_any_size(self, name: str, size: int, steps: int, replies: int) -> None:
         sizes, found = Sizes(size, steps, replies), all_costs()[name]
-        played = play(ALGORITHMS.find(name)(), sizes, BARE)
-        for counts, compute in ((played.client, found.client), (played.server, found.server)):
+        counted = count_round(ALGORITHMS.find(name)(), sizes, BARE)
+        for counts, compute in ((counted.client, found.client), (counted.server, found.server)):
             gradients = counts.pop("g", 0)
             everything = (compute.arithmetic + compute.other + compute.numbers).value(sizes.values())
             assert sum(counts.values()) == everything
             assert gradients in (0, steps)
             for kind in ("s", "m"):
-                mine = compute.arithmetic.where(has(kind))
+                mine = compute.arithmetic.with_symbol(kind)
                 on_numbers = compute.numbers.value(sizes.values())
-                assert 0 <= counts[kind] - mine.value(sizes.values()) <= on_numbers
+                assert 0 <= counts.get(kind, 0) - mine.value(sizes.values()) <= on_numbers
         for kind, formula in {
             "client": found.client_bytes,
             "server": found.server_bytes,
             "down": found.down,
             "up": found.up,
         }.items():
-            assert played.sizes[kind] == formula.value(sizes.values())
+            assert counted.sizes[kind] == formula.value(sizes.values())
 
     @every_algorithm
     def test_the_engine_does_no_more(self, name: str) -> None:
@@ -182,14 +176,14 @@ class TestCounts:
             clients = {0: simulation.client_state(0)}
             counter = OperationCounter()
             with counter:
-                engine.exchange([simulation._exchange(algorithm.phases[0], clients, message, context)])
+                engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic
         more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}
         values = {**Sizes(1, steps=Flat.pace).values(), "n": 1}
         for kind in ("s", "m"):
-            assert more[kind] == expected.where(has(kind)).value(values)
+            assert more[kind] == expected.with_symbol(kind).value(values)
         assert sum(more.values()) == (expected + found.client.other + found.guards.other).value(values)
 
 
@@ -332,7 +326,7 @@ class TestOwnAlgorithms:
         assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
 
     def test_what_the_counter_does_not_know_is_told(self) -> None:
-        found = adabest.costs(parameters=100, algorithms=["adabest", Wasteful()])
+        found = adabest.round_costs(parameters=100, algorithms=["adabest", Wasteful()])
         (note,) = [note for note in found.notes if note.startswith("Neither s nor m")]
         assert "n neg (adabest); n abs + n neg + n sqrt (wasteful)" in note
 
@@ -355,7 +349,7 @@ class TestRuns:
     @pytest.mark.parametrize("precision", ["float32", "float64"])
     def test_bytes(self, algorithm: str, precision: Any, tmp_path: Path) -> None:
         done = run(tmp_path / "run", algorithm=algorithm, precision=precision, rounds=3, unbalance=0.3)
-        table = adabest.costs(
+        table = adabest.round_costs(
             "mlp,hidden=8",
             algorithms=[algorithm],
             input_shape=(1, 6, 6),

@@ -14,18 +14,21 @@ from tiny_runs import TINY
 from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
-from adabest.costs import round_timing
-from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, Middle, Times, middle
+from adabest.costs import round_timing, stopwatch
+from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, MedianInterval, Times, median_interval
 from adabest.costs.count import count_costs
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
 from adabest.costs.measurement import _settings, measure_costs
 from adabest.costs.operations import OperationCounter
 from adabest.costs.sizes import Sizes
 from adabest.costs.stopwatch import Spent
+from adabest.engine.state import State
 from adabest.errors import InputError
+from adabest.runs.build import build_federation
+from adabest.runs.settings.resolution import resolve
 
 NAMES = list(ALGORITHMS.builtin)
 N = 36 * 8 + 8 + 8 * 3 + 3  # the parameters of the tiny model, of 4 bytes each
@@ -168,20 +171,16 @@ class TestTimes:
                 assert len(times.wall) == len(times.cpu) == 2
                 assert min(times.wall) > 0
 
-    def test_what_is_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each call of the engine takes 1, of a server 10 for all five times, of a client 100."""
-        prices = {"exchange": 1.0, "_serve": 10.0, "_compute": 100.0}
-
-        def timed(work: Any, device: torch.device) -> Any:
-            price = prices[work.func.__name__]
-            return work(), Spent(price, 2 * price)
-
-        monkeypatch.setattr(round_timing, "timed", timed)
-        found = measure("adabest", repeats=2).algorithms["adabest"].seconds
+    def test_the_engine_the_server_and_plain_clients_are_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The message takes 1 s, the server's step 10, and a client's start 100: once for all that are stacked."""
+        monkeypatch.setattr(Slow, "now", 0.0)
+        for module in (stopwatch, round_timing):
+            monkeypatch.setattr(module, "read_clocks", lambda device: Spent(Slow.now, 2 * Slow.now))
+        found = measure(Slow(), repeats=2, engine="batched").algorithms["slow"].seconds
         assert found == {
-            "clients": Times([1.0] * 2, [2.0] * 2),
+            "clients": Times([100.0] * 2, [200.0] * 2),
             "arithmetic": Times([100.0 * PARTICIPANTS] * 2, [200.0 * PARTICIPANTS] * 2),
-            "server": Times([2.0] * 2, [4.0] * 2),
+            "server": Times([11.0] * 2, [22.0] * 2),
         }
 
     @pytest.mark.parametrize("name", NAMES)
@@ -189,46 +188,51 @@ class TestTimes:
         self, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """To the last operation, on vectors and on single numbers."""
-
-        def timed(work: Any, device: torch.device) -> Any:
-            if work.func.__name__ == "exchange":
-                return work(), Spent(1.0)
-            with OperationCounter() as counter:
-                result = work()
-            return result, Spent(counter.counts.total())
-
-        monkeypatch.setattr(round_timing, "timed", timed)
-        measured = measure(name)
+        counter = OperationCounter()
+        for module in (stopwatch, round_timing):
+            monkeypatch.setattr(module, "read_clocks", lambda device: Spent(counter.counts.total() + 1e-9))
+        with counter:
+            measured = measure(name)
         found, counted = measured.algorithms[name], count_costs([name], measured.sizes).algorithms[name]
         client, server = (
             sum(float((of.arithmetic + of.other + of.numbers).value(measured.sizes.values())) for of in parts)
             for parts in ([counted.client, counted.guards], [counted.server])
         )
-        assert found.seconds["arithmetic"].wall == [PARTICIPANTS * client]
+        assert found.seconds["arithmetic"].wall == [pytest.approx(PARTICIPANTS * client)]
         assert found.seconds["server"].wall == [pytest.approx(server)]
 
-    @pytest.mark.usefixtures("trusting")
-    @pytest.mark.parametrize("name", [f"{__name__}:RecordingBest", f"{__name__}:RecordingDane"])
-    def test_the_servers_work_is_that_of_the_round(self, name: str) -> None:
-        """Five times beside each exchange and once in it, it leads to the same."""
-        Recording.made.clear()
-        phases = len(ALGORITHMS.find(name).phases)
-        measure(name, repeats=2)
-        exchanges = list(zip(*[iter(Recording.made)] * 6, strict=True))
-        assert len(exchanges) == 3 * phases
-        for made in exchanges:
-            assert all(torch.equal(one, made[0]) for one in made)
-        assert not torch.equal(exchanges[0][0], exchanges[phases][0])
+    @pytest.mark.parametrize("algorithm", [AdaBest(), FedDane()])
+    def test_a_timed_round_leads_to_what_a_round_leads_to(
+        self, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        timed: list[State] = []
+        original = round_timing.TimedFederation.round
+
+        def spied(self: round_timing.TimedFederation, *, counts: bool, evaluate: bool) -> None:
+            original(self, counts=counts, evaluate=evaluate)
+            timed.append(self._simulation.state)
+
+        monkeypatch.setattr(round_timing.TimedFederation, "round", spied)
+        measure(algorithm, "fedavg", repeats=2)
+        config, components = resolve(_settings(SETTINGS) | {"algorithm": algorithm, "rounds": 3})
+        simulation = build_federation(config, components).simulation
+        for _ in range(3):
+            simulation.step()
+        (last,) = [state for state in timed if state.round == 3 and type(state.server) is type(simulation.state.server)]
+        for one, other in zip(
+            [last.cloud, *last.server], [simulation.state.cloud, *simulation.state.server], strict=True
+        ):
+            assert torch.equal(one, other)
 
     def test_algorithms_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         played: list[tuple[str, bool, bool]] = []
-        original = round_timing.Bench.round
+        original = round_timing.TimedFederation.round
 
-        def spied(self: round_timing.Bench, *, counts: bool, evaluate: bool) -> None:
+        def spied(self: round_timing.TimedFederation, *, counts: bool, evaluate: bool) -> None:
             played.append((self.label, counts, evaluate))
             original(self, counts=counts, evaluate=evaluate)
 
-        monkeypatch.setattr(round_timing.Bench, "round", spied)
+        monkeypatch.setattr(round_timing.TimedFederation, "round", spied)
         measure("fedavg", "feddyn", "adabest", repeats=3)
         labels = [label for label, _, _ in played]
         assert labels[:3] == labels[9:] == ["fedavg", "feddyn", "adabest"]
@@ -238,31 +242,28 @@ class TestTimes:
 
     def test_cpu_time_is_compared_where_there_is_one(self) -> None:
         one, two = Times([2.0, 9.0, 4.0], [3.0, 3.0, 1.0]), Times([1.0, 3.0, 4.0], [1.0, 2.0, 1.0])
-        assert one.over(two) == Middle(1.5, 1.0, 3.0)
-        assert replace(one, cpu=[]).over(replace(two, cpu=[])) == Middle(2.0, 1.0, 3.0)
-        assert one.over(two, by_the_clock=True) == Middle(2.0, 1.0, 3.0)
+        assert one.over(two) == MedianInterval(1.5, 1.0, 3.0)
+        assert replace(one, cpu=[]).over(replace(two, cpu=[])) == MedianInterval(2.0, 1.0, 3.0)
+        assert one.over(two, by_the_clock=True) == MedianInterval(2.0, 1.0, 3.0)
 
 
-class Recording(Algorithm):
-    """Keeps what server steps lead to."""
+@dataclass(frozen=True)
+class Slow(FedAvg):
+    """FedAvg whose functions take their time, on a clock of their own."""
 
-    made: ClassVar[list[Tensor]] = []
+    now: ClassVar[float] = 0.0
+
+    def downlink(self, server: Any, cloud: Tensor, context: ServerContext) -> Any:
+        Slow.now += 1
+        return super().downlink(server, cloud, context)
+
+    def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
+        Slow.now += 100
+        return super().client_start(client, message, context)
 
     def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
-        update: Update = super().server_step(server, cloud, replies, context)  # type: ignore[safe-super]
-        if len(cloud) == N:  # those that are counted are longer
-            self.made.append(torch.cat([update.cloud, update.server[0]]))
-        return update
-
-
-@dataclass(frozen=True)
-class RecordingBest(Recording, AdaBest):
-    """AdaBest, which keeps θ̄."""
-
-
-@dataclass(frozen=True)
-class RecordingDane(Recording, FedDane):
-    """FedDANE, whose server learns something between the two exchanges of a round."""
+        Slow.now += 10
+        return super().server_step(server, cloud, replies, context)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ class RecordingDane(Recording, FedDane):
 def test_the_interval_of_a_median(count: int, low: int) -> None:
     """The places that tables of the sign test have for 95 %; the first and the last where there are too few."""
     values = [float(number) for number in range(count, 0, -1)]
-    assert middle(values) == Middle((count + 1) / 2, low, count + 1 - low)
+    assert median_interval(values) == MedianInterval((count + 1) / 2, low, count + 1 - low)
 
 
 class TestFile:

@@ -43,7 +43,7 @@ class Halving(FedAvg):
 
 class TestTables:
     def test_one_row_for_each_algorithm(self) -> None:
-        found = adabest.costs(parameters=10)
+        found = adabest.round_costs(parameters=10)
         assert tuple(found.tables) == HALVES
         for table in found.tables.values():
             assert [row[0] for row in table.rows] == list(ALGORITHMS.builtin)
@@ -51,7 +51,7 @@ class TestTables:
 
     def test_what_they_show(self) -> None:
         """With n = 10, K = 3 and |P| = 4."""
-        found = adabest.costs(parameters=10, algorithms=["adabest", "fedprox"], steps=3, participants=4)
+        found = adabest.round_costs(parameters=10, algorithms=["adabest", "fedprox"], steps=3, participants=4)
         rows = {name: table.rows for name, table in found.tables.items()}
         assert rows["compute-client"] == (
             ("adabest", "K(g + 2ns + nm) + ns + nm", "110", "K(g + 2ns + nm) + 2ns + 2nm", "130", "–"),
@@ -67,12 +67,14 @@ class TestTables:
         assert rows["communication-up"][1] == ("fedprox", "–", "–", "4n + 4", "44")
 
     def test_the_papers_numbers_are_as_wide_as_ours(self) -> None:
-        found = adabest.costs(parameters=10, algorithms=["feddyn"], precision="float64")
+        found = adabest.round_costs(parameters=10, algorithms=["feddyn"], precision="float64")
         assert found.tables["storage-client"].rows == (("feddyn", "n", "80", "8n", "80"),)
 
     def test_over_fedavg(self) -> None:
         """Gradients, clipping and weight decay included: (2ns + 2nm)K of our own, (ns + 2nm)K, and Kg on top."""
-        found = adabest.costs("logistic", algorithms=["fedavg", "adabest"], input_shape="4", classes=2, batch_size=1)
+        found = adabest.round_costs(
+            "logistic", algorithms=["fedavg", "adabest"], input_shape="4", classes=2, batch_size=1
+        )
         size, gradient, steps = 10, 2 * 2 * 4 * 2, 55
         plain = steps * (gradient + 2 * size + 3 * size)
         more = steps * size + 4 * size
@@ -81,19 +83,19 @@ class TestTables:
 
     def test_an_algorithm_with_full_gradients_can_not_be_compared(self) -> None:
         settings: dict[str, Any] = {"input_shape": "4", "classes": 2}
-        found = adabest.costs("logistic", algorithms=["relatives:FedDane"], **settings)
+        found = adabest.round_costs("logistic", algorithms=["relatives:FedDane"], **settings)
         (row,) = found.tables["compute-client"].rows
         assert row[0] == "relatives.FedDane"
         assert row[3].startswith("K(g + 3ns + 2nm) + G")
         assert row[5] == "–"
 
     def test_half_an_operation_for_each_parameter(self) -> None:
-        found = adabest.costs(parameters=7, algorithms=[Halving()], participants=1)
+        found = adabest.round_costs(parameters=7, algorithms=[Halving()], participants=1)
         (row,) = found.tables["compute-server"].rows
         assert row[3:5] == ("|P|(ns + nm) + 1.5nm", "24.5")
 
     def test_notes(self) -> None:
-        text = "\n".join(adabest.costs(parameters=1000, steps=2, participants=3, population=50).notes)
+        text = "\n".join(adabest.round_costs(parameters=1000, steps=2, participants=3, population=50).notes)
         for part in (
             "appendix “Algorithmic Costs”",
             "n = 1,000 parameters. K = 2 local steps; |P| = 3 of |S| = 50 clients take part in a round; float32.",
@@ -110,7 +112,7 @@ class TestTables:
 
 class TestSizes:
     def test_the_papers_network(self) -> None:
-        found = adabest.costs(algorithms=["fedavg"])
+        found = adabest.round_costs(algorithms=["fedavg"])
         assert found.sizes.parameters == 797_962
         first, second, dense = 28 * 28 * 64 * 3 * 25, 10 * 10 * 64 * 64 * 25, 1600 * 384 + 384 * 192 + 192 * 10
         # Forward, for the weights, and for the inputs, but for those of the first layer: nobody asks for them.
@@ -122,13 +124,13 @@ class TestSizes:
         "model", ["logistic", lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(36, classes))]
     )
     def test_a_linear_model(self, model: Any, shape: Any) -> None:
-        found = adabest.costs(model, algorithms=["fedavg"], input_shape=shape, classes=3, batch_size=7)
+        found = adabest.round_costs(model, algorithms=["fedavg"], input_shape=shape, classes=3, batch_size=7)
         assert found.sizes.parameters == 37 * 3
         assert found.sizes.gradient == 7 * 2 * 2 * 36 * 3
 
     def test_what_is_frozen_is_no_parameter(self) -> None:
         module = nn.Sequential(nn.Flatten(), nn.Linear(36, 5).requires_grad_(False), nn.Linear(5, 3))
-        assert adabest.costs(module, algorithms=["fedavg"], input_shape="36", classes=3).sizes.parameters == 18
+        assert adabest.round_costs(module, algorithms=["fedavg"], input_shape="36", classes=3).sizes.parameters == 18
 
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -165,7 +167,7 @@ class TestSizes:
     )
     def test_mistakes(self, settings: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
-            adabest.costs(**settings)
+            adabest.round_costs(**settings)
 
     def test_mistakes_are_found_before_a_model_is_made(self) -> None:
         def never(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -174,11 +176,11 @@ class TestSizes:
         for wrong in ("steps", "participants", "classes", "batch_size"):
             zero: dict[str, Any] = {wrong: 0}
             with pytest.raises(InputError, match=f"{wrong} = 0"):
-                adabest.costs(never, **zero)
+                adabest.round_costs(never, **zero)
 
     def test_a_batch_that_fits_nowhere(self) -> None:
         with pytest.raises(InputError, match=r"would need about .* for 45 inputs of 100000000x100000000"):
-            adabest.costs("logistic", input_shape="100000000x100000000")
+            adabest.round_costs("logistic", input_shape="100000000x100000000")
 
 
 class TestCommand:
@@ -189,7 +191,7 @@ class TestCommand:
         given = ["--model", "mlp,hidden=5", "--input-shape", "1x6x6", "--classes", "3", "--batch-size", "4"]
         assert command("costs", *given, "--steps", "7", "--out", tmp_path / "costs") == 0
         out = capsys.readouterr().out
-        found = adabest.costs("mlp,hidden=5", input_shape="1x6x6", classes=3, batch_size=4, steps=7)
+        found = adabest.round_costs("mlp,hidden=5", input_shape="1x6x6", classes=3, batch_size=4, steps=7)
         for table in found.tables.values():
             assert table.title in out
             for row in table.rows:
@@ -211,7 +213,7 @@ class TestCommand:
         monkeypatch.setenv("COLUMNS", "60")
         assert command("costs", "--parameters", 123456789) == 0
         out = capsys.readouterr().out
-        for table in adabest.costs(parameters=123456789).tables.values():
+        for table in adabest.round_costs(parameters=123456789).tables.values():
             assert all(f" {row[2]} " in out and f" {row[4]} " in out for row in table.rows)
 
     @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class TestNames:
     @pytest.mark.usefixtures("trusting")
     def test_ones_own_function_or_data_set(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "own_data.py").write_text(
-            "import numpy as np\nfrom adabest.data import from_arrays\n"
+            "import numpy as np\nfrom adabest import from_arrays\n"
             "def made(): return from_arrays(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)), [0, 1], name='made')\n"
             "ready = made()\ndef wrong(): return [1, 2]\n"
         )

@@ -28,16 +28,16 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.data.augmentation import flip_crop
 from adabest.engine import batched
-from adabest.engine.batched import BatchedEngine
-from adabest.engine.cpu.trainer import Loop
+from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.gpu.program import Program
-from adabest.engine.gpu.trainer import Bench, Precision, setting
+from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
 from adabest.engine.interface import stacked_states
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.random import Purpose
+from adabest.runs.build import make_batched_engine
 from adabest.tasks.base import no_heartbeat
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
@@ -56,7 +56,7 @@ VARIANTS = [
     "scaffold-m,sample_mean=progressive",
 ]
 
-every_engine = pytest.mark.parametrize("engine", [StackedEngine, BatchedEngine], ids=["stacked", "chosen"])
+every_engine = pytest.mark.parametrize("engine", [StackedEngine, make_batched_engine], ids=["stacked", "chosen"])
 
 
 def algorithm_of(name: str) -> Algorithm:
@@ -139,7 +139,7 @@ def test_algorithms_of_users(algorithm: Algorithm, engine: Any) -> None:
 def test_tasks_of_other_kinds_are_left_to_the_reference_engine() -> None:
     task = random_quadratics(0, 4, unbalanced=True)
     mine, truth = simulate_quadratics(AdaBest(), task), simulate_quadratics(AdaBest(), task)
-    mine._engine = BatchedEngine(no_heartbeat)
+    mine.engine = make_batched_engine(no_heartbeat)
     for simulation in (mine, truth):
         for _ in range(3):
             simulation.step()
@@ -209,7 +209,7 @@ def test_results_dont_depend_on_how_many_train_at_a_time(most: int, engine: Any)
 
 def test_no_client_at_a_time_is_refused() -> None:
     with pytest.raises(InputError, match="clients_in_parallel = 0: at least one client"):
-        BatchedEngine(no_heartbeat, clients_in_parallel=0)
+        make_batched_engine(no_heartbeat, clients_in_parallel=0)
 
 
 @every_engine
@@ -265,7 +265,7 @@ def test_only_a_stream_that_was_given_work_is_waited_for(
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
     program._aside = aside
-    program._work(moved=False, bent=False)
+    program._work(has_codes=False, has_offset=False)
     assert main.wait_stream.call_count == waits
     assert bool(aside.wait_stream.call_count) == bool(waits)
 
@@ -387,16 +387,16 @@ def test_outcomes_dont_share_memory_with_later_rounds(engine: Any) -> None:
 
 def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    train = Bench.train
+    train = GpuTrainer.train
 
-    def scarce(self: Bench, groups: Any, heartbeat: Any) -> Any:
-        clients = sum(len(group.members) for group in groups)
+    def scarce(self: GpuTrainer, jobs: Any, heartbeat: Any) -> Any:
+        clients = sum(len(job.clients) for job in jobs)
         asked.append(clients)
         if clients > 2:
             raise torch.OutOfMemoryError
-        return train(self, groups, heartbeat)
+        return train(self, jobs, heartbeat)
 
-    monkeypatch.setattr(Bench, "train", scarce)
+    monkeypatch.setattr(GpuTrainer, "train", scarce)
     mine = simulate(AdaBest(), MLP, StackedEngine)
     cohort = np.arange(7)
     mine.step(cohort=cohort)
@@ -409,14 +409,18 @@ def test_running_out_of_memory_makes_chunks_smaller(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("engine", "place", "message"),
     [
-        (StackedEngine, Bench, r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"),
-        (BatchedEngine, Loop, r"memory ran out with a single client, whose model takes 0\.0 MiB .*smaller model"),
+        (StackedEngine, GpuTrainer, r"memory on cpu ran out with a single client \(0\.00 GiB .*smaller model"),
+        (
+            make_batched_engine,
+            CpuTrainer,
+            r"memory ran out with a single client, whose model takes 0\.0 MiB .*smaller model",
+        ),
     ],
 )
 def test_a_single_client_that_doesnt_fit_is_an_error_with_sizes(
     engine: Any, place: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_cpu = place is Loop
+    on_cpu = place is CpuTrainer
 
     def nothing(*_: Any) -> Any:
         if on_cpu:
@@ -433,9 +437,9 @@ def test_other_errors_of_torch_are_none_of_memory(monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any) -> Any:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(Loop, "train", broken)
+    monkeypatch.setattr(CpuTrainer, "train", broken)
     with pytest.raises(RuntimeError, match="something else"):
-        simulate(AdaBest(), MLP, BatchedEngine).step()
+        simulate(AdaBest(), MLP, make_batched_engine).step()
 
 
 def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,35 +458,35 @@ def test_memory_that_runs_out_while_clients_are_stacked(monkeypatch: pytest.Monk
 
 class TestCapacity:
     @staticmethod
-    def bench(monkeypatch: pytest.MonkeyPatch, free: float, most: int | None = None) -> tuple[Bench, int]:
-        """A bench on a GPU that has memory for so many clients and exists only in its head."""
-        bench = Bench(MLP.task(), Precision(), most)
-        each = bench._size()
-        bench._device = torch.device("cuda:0")
+    def trainer(monkeypatch: pytest.MonkeyPatch, free: float, most: int | None = None) -> tuple[GpuTrainer, int]:
+        """A trainer on a made-up GPU that has memory for a number of clients."""
+        trainer = GpuTrainer(MLP.task(), Precision(), most)
+        each = trainer._size()
+        trainer._device = torch.device("cuda:0")
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (math.ceil(free * each / 0.5), 0))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 3 * each)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _device: 3 * each)
-        return bench, each
+        return trainer, each
 
     def test_as_many_as_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bench, each = self.bench(monkeypatch, free=6.5)
+        trainer, each = self.trainer(monkeypatch, free=6.5)
         assert each > 0
-        assert bench.capacity(100) == 6
-        assert bench.capacity(4) == 4
+        assert trainer.capacity(100) == 6
+        assert trainer.capacity(4) == 4
 
     def test_no_more_than_wanted_by_the_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.bench(monkeypatch, free=6.5, most=5)[0].capacity(100) == 5
+        assert self.trainer(monkeypatch, free=6.5, most=5)[0].capacity(100) == 5
 
     def test_not_even_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bench, _ = self.bench(monkeypatch, free=0.5)
+        trainer, _ = self.trainer(monkeypatch, free=0.5)
         with pytest.raises(InputError, match=r"one client's training takes 0\.00 GiB .* 50% are used; use a smaller"):
-            bench.capacity(100)
+            trainer.capacity(100)
 
     def test_size_grows_with_the_clients(self) -> None:
         """The sum over clients is what a program really takes, and six vectors of each are outside of it."""
-        bench = Bench(MLP.task(), Precision(), None)
-        outside = 6 * bench._setting.packing.size * bench._setting.master.itemsize
-        assert bench._room(5).bytes == 5 * (bench._size() - outside)
+        trainer = GpuTrainer(MLP.task(), Precision(), None)
+        outside = 6 * trainer._setting.packing.size * trainer._setting.master.itemsize
+        assert trainer._program_for(5).bytes == 5 * (trainer._size() - outside)
 
 
 # --- Runs side by side ------------------------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from adabest.engine.batched import _first_chunk, _Waiting
-from adabest.engine.cpu import linear, steps
+from adabest.engine.cpu import linear, linear_steps
 from adabest.engine.cpu.aligned import LINE, aligned
-from adabest.engine.cpu.job import Done, Job
+from adabest.engine.cpu.client_rows import ClientRow
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.gpu.trainer import _sum_by_halves
 from adabest.engine.layer_plan import LinearLayer, plan
+from adabest.engine.trainer import TrainingResult
 from adabest.models.keyed import prepare
 from adabest.tasks.base import no_heartbeat
 from adabest.tasks.classification import ClassificationTask
@@ -114,7 +115,7 @@ def trainer(widths: tuple[int, ...], dtype: torch.dtype, bias: bool = True) -> t
     return Chain(layers, task.model), task
 
 
-def jobs_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip: float = 0.5) -> list[Job]:
+def rows_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip: float = 0.5) -> list[ClientRow]:
     """Clients with so many steps each, whose numbers all differ."""
     draw, start = torch.Generator().manual_seed(len(counts)), task.model.vector
     made = []
@@ -122,30 +123,32 @@ def jobs_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip
         chosen = torch.randint(len(task.data.y_train), (count, batch), generator=draw)
         offset = None if client % 3 == 2 else 1e-3 * torch.randn(start.shape, generator=draw).to(start)
         begin = start + 1e-2 * torch.randn(start.shape, generator=draw).to(start)
-        made.append(Job(task, client, 1, chosen, task.data.y_train[chosen], begin, offset, 0.9, 1e-2, 0.1, clip, 1e-3))
+        made.append(
+            ClientRow(task, client, 1, chosen, task.data.y_train[chosen], begin, offset, 0.9, 1e-2, 0.1, clip, 1e-3)
+        )
     return made
 
 
-def sums_of(trained: Chain, jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch) -> collections.Counter[Sum]:
+def sums_of(trained: Chain, rows: Sequence[ClientRow], monkeypatch: pytest.MonkeyPatch) -> collections.Counter[Sum]:
     """What the training of some clients adds up, with the steps as plain Python in this thread."""
-    monkeypatch.setattr(linear, "without_python", lambda: steps.local_steps)
+    monkeypatch.setattr(linear, "scripted_steps", lambda: linear_steps.local_steps)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         sums = Sums()
         with sums:
-            side_by_side([functools.partial(trained.train, jobs)], no_heartbeat, 2)
+            side_by_side([functools.partial(trained.train, rows)], no_heartbeat, 2)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
     return sums.seen
 
 
-def lie_alike(trained: Chain, jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch) -> bool:
+def lie_alike(trained: Chain, rows: Sequence[ClientRow], monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether clients side by side have sums that lie just as those of each of them alone, in one thread."""
-    alone = sum((sums_of(trained, [job], monkeypatch) for job in jobs), collections.Counter[Sum]())
+    alone = sum((sums_of(trained, [row], monkeypatch) for row in rows), collections.Counter[Sum]())
     assert {name for name, *_ in alone} >= {"mm", "dot"}
-    together = sums_of(trained, jobs, monkeypatch)
+    together = sums_of(trained, rows, monkeypatch)
     return alone == together and {threads for _, _, threads, _ in together} == {1}
 
 
@@ -162,20 +165,20 @@ class TestWhereSumsLie:
             trained, task = trainer(widths, dtype, bias)
             assert task.model.vector.numel() % 2 == 1
             for batch in (1, 7):
-                assert lie_alike(trained, jobs_of(task, [3] * clients, batch), monkeypatch)
-                assert lie_alike(trained, jobs_of(task, range(1, clients + 1), batch), monkeypatch)
+                assert lie_alike(trained, rows_of(task, [3] * clients, batch), monkeypatch)
+                assert lie_alike(trained, rows_of(task, range(1, clients + 1), batch), monkeypatch)
 
     def test_rows_that_follow_each_other_without_gaps_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(linear, "aligned", lambda like, *shape: like.new_empty(shape))
         trained, task = trainer((5,), torch.float32)
-        assert lie_alike(trained, jobs_of(task, [2], 7), monkeypatch)
-        assert not lie_alike(trained, jobs_of(task, [2, 2], 7), monkeypatch)
+        assert lie_alike(trained, rows_of(task, [2], 7), monkeypatch)
+        assert not lie_alike(trained, rows_of(task, [2, 2], 7), monkeypatch)
 
     def test_several_threads_for_a_lone_client_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = torch.set_num_threads
         monkeypatch.setattr(torch, "set_num_threads", lambda threads: asked(max(threads, 2)))
         trained, task = trainer((5,), torch.float32)
-        assert not lie_alike(trained, jobs_of(task, [2], 7), monkeypatch)
+        assert not lie_alike(trained, rows_of(task, [2], 7), monkeypatch)
         asked(1)
 
     @pytest.mark.parametrize("shape", [(1,), (16,), (17,), (3, 5), (3, 7, 10), (2, 4, 33)], ids=str)
@@ -205,8 +208,8 @@ class TestWhereSumsLie:
         assert {tensor.data_ptr() % LINE for tensor in kept} == {0}
 
 
-def same(one: Done, other: Done) -> bool:
-    return all(torch.equal(mine, its) for mine, its in zip(one, other, strict=True))
+def same(one: TrainingResult, other: TrainingResult) -> bool:
+    return torch.equal(one.models, other.models) and one[1:] == other[1:]
 
 
 class TestResults:
@@ -220,9 +223,9 @@ class TestResults:
         self, widths: tuple[int, ...], counts: list[int], batch: int, dtype: torch.dtype
     ) -> None:
         trained, task = trainer(widths, dtype)
-        jobs = jobs_of(task, counts, batch)
-        together = trained.train(jobs, no_heartbeat)
-        assert all(same(done, trained.train([job], no_heartbeat)[0]) for done, job in zip(together, jobs, strict=True))
+        rows = rows_of(task, counts, batch)
+        together = trained.train(rows, no_heartbeat)
+        assert all(same(done, trained.train([row], no_heartbeat)[0]) for done, row in zip(together, rows, strict=True))
 
     @given(
         shape=st.tuples(st.integers(2, 9), st.integers(1, 50), st.integers(2, 70)),
@@ -252,11 +255,11 @@ class TestSumByHalves:
 
 class TestChunks:
     def test_a_run_is_cut_as_if_it_were_alone(self) -> None:
-        def chunks(sizes: Sequence[int], whole: bool) -> list[list[tuple[int, int]]]:
+        def chunks(sizes: Sequence[int], as_alone: bool) -> list[list[tuple[int, int]]]:
             left = [_Waiting(run, place, 100 + place) for run, size in enumerate(sizes) for place in range(size)]
             made = []
             while left:
-                chunk = _first_chunk(left, min(4, len(left)), whole=whole)
+                chunk = _first_chunk(left, min(4, len(left)), as_alone=as_alone)
                 made.append([(one.run, one.place) for one in chunk])
                 left = left[len(chunk) :]
             return made
@@ -270,9 +273,9 @@ class TestChunks:
 
     def test_all_who_fit_train_at_once(self) -> None:
         waiting = [_Waiting(run, place, place) for run in range(3) for place in range(2)]
-        assert _first_chunk(waiting, 6, whole=True) == waiting
+        assert _first_chunk(waiting, 6, as_alone=True) == waiting
 
     def test_a_run_that_was_cut_elsewhere_goes_on(self) -> None:
         """Memory ran out, and fewer clients are allowed than when the first of them trained."""
         waiting = [_Waiting(0, place, place) for place in range(7, 9)]
-        assert _first_chunk(waiting, 1, whole=True) == waiting[:1]
+        assert _first_chunk(waiting, 1, as_alone=True) == waiting[:1]

@@ -19,13 +19,12 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu import linear as chain
-from adabest.engine.cpu import malloc, steps
+from adabest.engine.cpu import linear_steps, malloc
 from adabest.engine.cpu.autograd import Replicas, _pool_first
-from adabest.engine.cpu.job import clip_factor
+from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
-from adabest.engine.cpu.trainer import Loop
+from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
@@ -33,6 +32,7 @@ from adabest.engine.simulation import Simulation
 from adabest.errors import Diverged
 from adabest.federation.roster import Attendance
 from adabest.models.keyed import prepare
+from adabest.runs.build import make_batched_engine
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
@@ -122,7 +122,9 @@ def apart(one: Simulation, other: Simulation) -> float:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: type(algorithm).__name__)
 @pytest.mark.parametrize("model", MODELS)
 def test_training_equals_the_reference(algorithm: Algorithm, model: str, threads: int) -> None:
-    runs = [simulated(algorithm, task_with(seeded(model), unbalance=0.6), e) for e in (ReferenceEngine, BatchedEngine)]
+    runs = [
+        simulated(algorithm, task_with(seeded(model), unbalance=0.6), e) for e in (ReferenceEngine, make_batched_engine)
+    ]
     for _ in range(ROUNDS):
         reference, cores = (run.step(evaluate=True) for run in runs)
         assert reference is not None
@@ -135,7 +137,9 @@ def test_training_equals_the_reference(algorithm: Algorithm, model: str, threads
 @pytest.mark.parametrize("options", [{"clip": 0.0}, {"weight_decay": 0.0}, {"clip": 1e9}], ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_without_clipping_or_decay(options: dict[str, float], model: str) -> None:
-    runs = [simulated(AdaBest(), task_with(seeded(model)), e, **options) for e in (ReferenceEngine, BatchedEngine)]
+    runs = [
+        simulated(AdaBest(), task_with(seeded(model)), e, **options) for e in (ReferenceEngine, make_batched_engine)
+    ]
     for run in runs:
         run.step()
     assert apart(runs[1], runs[0]) < 1e-13
@@ -148,7 +152,9 @@ def squared(scores: Tensor, labels: Tensor) -> Tensor:
 @pytest.mark.parametrize("options", [{"augmentation": flip_crop}, {"loss": squared}], ids=["augmented", "own loss"])
 @pytest.mark.parametrize("model", ["linear", "convolutional"])
 def test_augmentation_and_own_losses(options: dict[str, Any], model: str) -> None:
-    runs = [simulated(AdaBest(), task_with(seeded(model), **options), e) for e in (ReferenceEngine, BatchedEngine)]
+    runs = [
+        simulated(AdaBest(), task_with(seeded(model), **options), e) for e in (ReferenceEngine, make_batched_engine)
+    ]
     for run in runs:
         run.step()
     assert apart(runs[1], runs[0]) < 1e-13
@@ -162,7 +168,7 @@ def test_the_number_of_threads_changes_no_bit(model: str) -> None:
         torch.set_num_threads(count)
         try:
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
-            run = simulated(AdaBest(), task, partial(BatchedEngine, threads=count))
+            run = simulated(AdaBest(), task, partial(make_batched_engine, threads=count))
             for _ in range(ROUNDS):
                 run.step()
             assert torch.get_num_threads() == count
@@ -176,7 +182,9 @@ def test_the_number_of_threads_changes_no_bit(model: str) -> None:
 def test_chunks_change_nothing_but_rounding(most: int | None) -> None:
     reference = simulated(AdaBest(), task_with(linear_of(5), unbalance=0.6), ReferenceEngine)
     chunked = simulated(
-        AdaBest(), task_with(linear_of(5), unbalance=0.6), lambda beat: BatchedEngine(beat, clients_in_parallel=most)
+        AdaBest(),
+        task_with(linear_of(5), unbalance=0.6),
+        lambda beat: make_batched_engine(beat, clients_in_parallel=most),
     )
     for run in (reference, chunked):
         for _ in range(ROUNDS):
@@ -193,9 +201,9 @@ def linear_of(seed: int) -> nn.Module:
 class TestWithoutPython:
     def test_gives_the_bits_that_python_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = []
-        for function in (steps.without_python(), steps.local_steps):
-            monkeypatch.setattr(chain, "without_python", lambda function=function: function)
-            runs.append(simulated(FedDyn(mu=0.1), task_with(seeded("linear"), unbalance=0.6), BatchedEngine))
+        for function in (linear_steps.scripted_steps(), linear_steps.local_steps):
+            monkeypatch.setattr(chain, "scripted_steps", lambda function=function: function)
+            runs.append(simulated(FedDyn(mu=0.1), task_with(seeded("linear"), unbalance=0.6), make_batched_engine))
             for _ in range(ROUNDS):
                 runs[-1].step()
         assert torch.equal(runs[0].state.cloud, runs[1].state.cloud)
@@ -204,33 +212,33 @@ class TestWithoutPython:
         def gone(function: Any) -> Any:
             raise RuntimeError("no longer supported")
 
-        assert steps.without_python() is not steps.local_steps
+        assert linear_steps.scripted_steps() is not linear_steps.local_steps
         monkeypatch.setattr(torch.jit, "script", gone)
-        assert steps.without_python.__wrapped__() is steps.local_steps
+        assert linear_steps.scripted_steps.__wrapped__() is linear_steps.local_steps
 
 
 class TestChoice:
     def test_linear_layers_are_computed_by_hand(self) -> None:
-        assert isinstance(Loop(task_with(linear()), None)._trainer, Chain)
+        assert isinstance(CpuTrainer(task_with(linear()))._method, Chain)
 
     def test_everything_else_goes_through_autograd(self) -> None:
-        assert isinstance(Loop(task_with(convolutional()), None)._trainer, Replicas)
-        assert isinstance(Loop(task_with(linear(), loss=squared), None)._trainer, Replicas)
+        assert isinstance(CpuTrainer(task_with(convolutional()))._method, Replicas)
+        assert isinstance(CpuTrainer(task_with(linear(), loss=squared))._method, Replicas)
 
     def test_as_many_clients_are_stacked_as_fit_the_cache(self) -> None:
         small, large = (
-            Loop(task_with(module), None)._trainer
+            CpuTrainer(task_with(module))._method
             for module in (linear(), nn.Sequential(nn.Flatten(), nn.Linear(36, 30000), nn.Linear(30000, 3)))
         )
-        assert small.at_a_time > 10
-        assert large.at_a_time == 1
+        assert small.clients_at_a_time > 10
+        assert large.clients_at_a_time == 1
 
 
 class TestDivergence:
     @pytest.mark.parametrize("model", ["linear", "convolutional"])
     def test_names_client_and_step_like_the_reference(self, model: str, threads: int) -> None:
         said = []
-        for engine in (ReferenceEngine, BatchedEngine):
+        for engine in (ReferenceEngine, make_batched_engine):
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
             run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0)
             with pytest.raises(Diverged) as caught:
@@ -253,7 +261,7 @@ class TestThreads:
             if left[0] < 0:
                 raise Interrupted
 
-        run = simulated(AdaBest(), task_with(seeded(model)), lambda _: BatchedEngine(beat))
+        run = simulated(AdaBest(), task_with(seeded(model)), lambda _: make_batched_engine(beat))
         before = run.state
         with pytest.raises(Interrupted):
             run.step()
@@ -311,7 +319,7 @@ class TestThreads:
 
         task = task_with(convolutional(), augmentation=fails_late)
         with pytest.raises(RuntimeError) as caught:
-            simulated(FedAvg(), task, BatchedEngine).step()
+            simulated(FedAvg(), task, make_batched_engine).step()
         assert "in local step 0" in caught.value.__notes__
         assert any(note.startswith("in round 1, client ") for note in caught.value.__notes__)
 
@@ -360,12 +368,12 @@ class TestMemory:
         library = type("Library", (), {"mallopt": staticmethod(lambda *call: calls.append(call))})
         monkeypatch.setattr(malloc, "_has_glibc", lambda: True)
         monkeypatch.setattr("ctypes.CDLL", lambda name: library)
-        with malloc.kept():
+        with malloc.freed_memory_kept():
             assert calls == [(-3, 2**31 - 1), (-1, 2**31 - 1)]
         assert calls[2:] == [(-3, 2**25), (-1, 2**26)]
 
     def test_other_libraries_are_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(malloc, "_has_glibc", lambda: False)
         monkeypatch.setattr("ctypes.CDLL", None)
-        with malloc.kept():
+        with malloc.freed_memory_kept():
             pass

@@ -24,7 +24,7 @@ from adabest.engine.gpu.packing import packing
 from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.sample_table import Names, moves
+from adabest.engine.sample_table import flip_crop_codes
 from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
 from adabest.random import Purpose, bits
 
@@ -75,13 +75,13 @@ def assert_twins(found: Tensor, expected: Tensor, poison: Tensor) -> None:
     torch.testing.assert_close(found[ALONE], poison[ALONE], rtol=0, atol=0, equal_nan=True)
 
 
-def direction(size: int, slots: int, *, bent: bool, dtype: torch.dtype = torch.float32) -> Direction:
+def direction(size: int, slots: int, *, has_offset: bool, dtype: torch.dtype = torch.float32) -> Direction:
     return Direction(
         d=nothing(CLIENTS, size, dtype=dtype),
         w=random(CLIENTS, size, dtype=dtype),
-        offset=random(CLIENTS, size, dtype=dtype) if bent else None,
+        offset=random(CLIENTS, size, dtype=dtype) if has_offset else None,
         scale=random(CLIENTS, dtype=dtype),
-        rho=random(CLIENTS, dtype=dtype) if bent else torch.zeros(CLIENTS, dtype=dtype, device=DEVICE),
+        rho=random(CLIENTS, dtype=dtype) if has_offset else torch.zeros(CLIENTS, dtype=dtype, device=DEVICE),
         squares=nothing(CLIENTS, slots, dtype=dtype),
     )
 
@@ -281,13 +281,13 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
     dx, through = nothing(*x.shape, dtype=dtype), nothing(*x.shape, dtype=dtype)
     operators.linear_input_gradient(shape, pace(), dy, weight, None, dx)
     operators.linear_input_gradient(shape, pace(), dy, weight, x, through)
-    bent = direction(layout.size, layout.slots, bent=True, dtype=dtype)
-    straight = direction(layout.size, layout.slots, bent=False, dtype=dtype)
-    for one in (bent, straight):
+    corrected = direction(layout.size, layout.slots, has_offset=True, dtype=dtype)
+    straight = direction(layout.size, layout.slots, has_offset=False, dtype=dtype)
+    for one in (corrected, straight):
         operators.linear_weight_gradient(shape, pace(), x, dy, one, regions[0], regions[1] if shape.bias else None)
     for client in range(CLIENTS):
         if client == ALONE and operators is KERNELS:
-            for poisoned in (dx, through, bent.d, straight.d, bent.squares):
+            for poisoned in (dx, through, corrected.d, straight.d, corrected.squares):
                 assert bool(torch.isnan(poisoned[client]).all())
             torch.testing.assert_close(y[client], empty[client], equal_nan=True)
             continue
@@ -302,7 +302,7 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
         assert leaves[1].grad is not None
         torch.testing.assert_close(dx[client], leaves[0].grad, **close)
         torch.testing.assert_close(through[client], leaves[0].grad * (x[client] > 0), **close)
-        for one in (bent, straight):
+        for one in (corrected, straight):
             gradient = one.scale[client] * leaves[1].grad + one.rho[client] * layout.unpack(one.w)[client]
             if one.offset is not None:
                 gradient = gradient + layout.unpack(one.offset)[client]
@@ -314,10 +314,10 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
 # --- Corrections and updates ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bent", [True, False])
-def test_folding(bent: bool) -> None:
+@pytest.mark.parametrize("has_offset", [True, False])
+def test_folding(has_offset: bool) -> None:
     weight, bias = Region(64, 1500, 1), Region(1600, 48, 3)
-    mine = direction(1700, 5, bent=bent)
+    mine = direction(1700, 5, has_offset=has_offset)
     twin = fresh(mine)
     partial, of_bias = random(CLIENTS, 3, weight.size), random(CLIENTS, 2, bias.size)
     KERNELS.fold(mine, pace(), weight, partial, bias, of_bias)
@@ -337,7 +337,7 @@ def test_folding(bent: bool) -> None:
 
 
 def test_correcting_a_gradient_that_doesnt_lie_in_a_row() -> None:
-    region, mine = Region(0, 40, 0), direction(64, 1, bent=True)
+    region, mine = Region(0, 40, 0), direction(64, 1, has_offset=True)
     twin, gradient = fresh(mine), random(40, CLIENTS).T
     KERNELS.correct(mine, pace(), region, gradient)
     twins.correct(twin, pace(), region, gradient)
@@ -350,7 +350,7 @@ def test_correcting_a_gradient_that_doesnt_lie_in_a_row() -> None:
 def test_updates(operators: Any, half: bool) -> None:
     size = 5000  # more than one block
     for clip, huge in ((1.0, False), (1e6, False), (torch.inf, False), (1.0, True), (torch.inf, True)):
-        whole = direction(size, 7, bent=False)
+        whole = direction(size, 7, has_offset=False)
         whole.d.copy_(random(CLIENTS, size) * (1e30 if huge else 1.0))
         whole.squares.copy_((whole.d.square().sum(dim=1, keepdim=True) / 7).expand(-1, 7))
         rates = Rates(*(torch.full((CLIENTS,), value, device=DEVICE) for value in (0.1, clip, 0.01)))
@@ -372,16 +372,16 @@ def test_updates(operators: Any, half: bool) -> None:
 # --- Batches and losses -----------------------------------------------------------------------------------------------
 
 
-def make_source(inputs: Tensor, *, moved: bool, classes: int = 5) -> Source:
+def make_source(inputs: Tensor, *, augmented: bool, classes: int = 5) -> Source:
     channels = inputs.shape[1] if inputs.ndim == 4 else 1
-    named = Names(*(torch.arange(CLIENTS) + 10 * place for place in range(3)))
+    keys = (torch.arange(CLIENTS), torch.arange(CLIENTS) + 10, torch.arange(CLIENTS) + 20)
     return Source(
         inputs=inputs.to(DEVICE),
         labels=(torch.arange(len(inputs)) % classes).to(DEVICE),
         mean=random(channels),
         deviation=torch.rand(channels).to(DEVICE) + 0.5,
         chosen=torch.randint(len(inputs), (2, CLIENTS, BATCH), dtype=torch.int32).to(DEVICE),
-        moves=moves(named, 2, BATCH).to(DEVICE) if moved else None,
+        flip_crop_codes=flip_crop_codes(keys, 2, BATCH).to(DEVICE) if augmented else None,
     )
 
 
@@ -393,13 +393,13 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("moved", [True, False], ids=["moved", "still"])
+@pytest.mark.parametrize("augmented", [True, False], ids=["augmented", "plain"])
 @pytest.mark.parametrize("floating", [True, False], ids=["floats", "bytes"])
 @pytest.mark.parametrize("name", INPUTS)
-def test_gathering(name: str, floating: bool, moved: bool) -> None:
+def test_gathering(name: str, floating: bool, augmented: bool) -> None:
     shape = INPUTS[name]
     images = torch.randint(0, 256, (9, shape.channels, shape.height, shape.width), dtype=torch.uint8)
-    source = make_source(images.float() / 9 if floating else images, moved=moved)
+    source = make_source(images.float() / 9 if floating else images, augmented=augmented)
     expected = torch.zeros((CLIENTS, BATCH, *shape.stored), device=DEVICE)
     twins.gather(shape, source, pace(), expected)
     found = nothing(*expected.shape)
@@ -407,17 +407,17 @@ def test_gathering(name: str, floating: bool, moved: bool) -> None:
     assert_twins(found, expected, nothing(*expected.shape))
 
 
-@pytest.mark.parametrize("moved", [True, False], ids=["moved", "still"])
-def test_the_twin_of_gathering_against_the_augmentation(moved: bool) -> None:
+@pytest.mark.parametrize("augmented", [True, False], ids=["augmented", "plain"])
+def test_the_twin_of_gathering_against_the_augmentation(augmented: bool) -> None:
     images = torch.randint(0, 256, (9, 3, 11, 9), dtype=torch.uint8)
-    source = make_source(images, moved=moved)
+    source = make_source(images, augmented=augmented)
     shape = unfolded_or_not(ConvolutionShape(3, 11, 9, 5, (3, 3), padding=(1, 1), unfolded=True))
     found = torch.zeros((CLIENTS, BATCH, *shape.stored), device=DEVICE)
     twins.gather(shape, source, pace(), found)
     plain = (images[source.chosen[1].cpu().long()] - source.mean.cpu().view(-1, 1, 1)) / source.deviation.cpu().view(
         -1, 1, 1
     )
-    if moved:
+    if augmented:
         words = [(torch.arange(CLIENTS) + 10 * place)[:, None] for place in range(3)]
         plain = flip_crop(plain, bits(words[0], Purpose.AUGMENTATION, *words[1:], 1, torch.arange(BATCH)))
     runs = functional.unfold(plain.flatten(0, 1), 3, padding=1).view(-1, 3, 3, 3, 11, 9)  # channel, row, column of taps
@@ -429,7 +429,7 @@ def test_the_twin_of_gathering_against_the_augmentation(moved: bool) -> None:
 
 @pytest.mark.parametrize("classes", [2, 5, 16, 70])
 def test_cross_entropy(classes: int) -> None:
-    source = make_source(torch.zeros(9, 3), moved=False, classes=classes)
+    source = make_source(torch.zeros(9, 3), augmented=False, classes=classes)
     stored = padded(classes)
     scores = 5 * random(CLIENTS, BATCH, stored)  # whatever is in the padding
     outcomes = []

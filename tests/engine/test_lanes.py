@@ -3,7 +3,7 @@
 import functools
 import gc
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import odd_models
@@ -18,16 +18,17 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine.batched import BatchedEngine
-from adabest.engine.interface import Answer, Exchange, Outcome
+from adabest.engine.interface import Answer, Answers, Request
 from adabest.engine.lanes import advance, advance_together
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.trainer import Trainer
 from adabest.errors import Diverged, InputError, Interrupted
+from adabest.runs.build import make_batched_engine
 from adabest.tasks.base import no_heartbeat
 
-every_engine = pytest.mark.parametrize("engine", [StackedEngine, BatchedEngine], ids=["stacked", "chosen"])
+every_engine = pytest.mark.parametrize("engine", [StackedEngine, make_batched_engine], ids=["stacked", "chosen"])
 
 
 class Echo:
@@ -162,7 +163,7 @@ class TestAdvancing:
 # --- Lanes of real runs -----------------------------------------------------------------------------------------------
 
 
-def rounds_of(simulation: Simulation, rounds: int) -> Generator[Exchange, list[Outcome], str | None]:
+def rounds_of(simulation: Simulation, rounds: int) -> Generator[Request, list[Answer], str | None]:
     """A run as a lane; returns the message of its divergence."""
     try:
         for _ in range(rounds):
@@ -217,9 +218,9 @@ class Counting(StackedEngine):
 
     together: list[int]
 
-    def _train(self, kind: Any, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
         self.together = [*getattr(self, "together", []), sum(len(request.clients) for request in requests.values())]
-        return super()._train(kind, requests)
+        return super()._train(trainer, requests)
 
 
 def test_lanes_of_one_kind_train_in_one_go() -> None:

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from side_by_side import Case, StackedEngine, assert_alike
 from torch import nn
 
+from adabest.algorithms.base import ServerContext, Work
 from adabest.algorithms.feddyn import FedDyn
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.packing import Packing, packing
-from adabest.engine.gpu.trainer import Bench, Group, Precision, setting
+from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
+from adabest.engine.interface import Request
 from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer, plan
 from adabest.engine.local_step import LocalTraining
-from adabest.engine.sample_table import Member
+from adabest.engine.trainer import TrainingJob
 from adabest.models.keyed import prepare
 from adabest.tasks.base import no_heartbeat
 
@@ -97,19 +99,19 @@ def test_a_linear_layer_after_a_convolution_takes_channels_last() -> None:
 def test_padding_stays_zero_through_training() -> None:
     """Offsets, springs and decay act on it, too; only its gradient and its start are zero."""
     task = Case(odd_models.make("mixed"), odd_models.INPUT).task()
-    bench = Bench(task, Precision(), None)
+    trainer, algorithm = GpuTrainer(task), FedDyn(mu=0.5)
     start = task.initial_model()
-    correction: Any = FedDyn(mu=0.5).client_start(
-        FedDyn.Client(torch.randn(3, len(start), dtype=torch.float64)),
-        FedDyn.Message(start, start.new_tensor([10.0])),
-        type("Context", (), {"samples": start.new_tensor([[9.0], [10.0], [11.0]])})(),
-    )
-    members = [Member(task, client, 1) for client in range(3)]
-    (trained,) = bench.train([Group(members, correction, 0.1, LocalTraining(weight_decay=0.1))], no_heartbeat)
-    assert bench._program is not None
-    padding = bench._setting.packing.source < 0
+    states = FedDyn.Client(torch.randn(3, len(start), dtype=torch.float64))
+    message = FedDyn.Message(start, start.new_tensor([10.0]))
+    context: Any = type("Context", (), {"samples": start.new_tensor([[9.0], [10.0], [11.0]])})()
+    server = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1)
+    request = Request(algorithm, task, LocalTraining(weight_decay=0.1), Work.TRAIN, {}, message, server)
+    correction = algorithm.client_start(states, message, context)
+    (trained,) = trainer.train([TrainingJob(request, [0, 1, 2], states, context, correction)], no_heartbeat)
+    assert trainer._program is not None
+    padding = trainer._setting.packing.source < 0
     assert bool(padding.any())
-    assert not bench._program._w[:, padding].any()
+    assert not trainer._program._w[:, padding].any()
     assert float((trained.models - start).norm()) > 0.1
 
 

@@ -11,13 +11,27 @@ import numpy as np
 import pytest
 from figures import catch_figures
 from matplotlib.image import imread
-from tiny_runs import Bomb, arguments, break_off, command, contents, ends_after, log, results, run, stripes, tiny
+from tiny_runs import (
+    Bomb,
+    arguments,
+    break_off,
+    command,
+    contents,
+    ends_after,
+    log,
+    results,
+    resume_comparison,
+    run,
+    stripes,
+    tiny,
+)
 
 import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
+from adabest.experiments.comparison_file import recall
 from adabest.federation.roster import Roster
 from adabest.report.figure import comparison_figure
-from adabest.runs import run_loop
+from adabest.runs.callbacks.records import Records
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
 THREE = ("fedavg", "feddyn", "adabest")
@@ -151,8 +165,8 @@ class TestMistakes:
             compare(tmp_path / "file" / "all")
 
     def test_nothing_to_resume(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="there is no comparison in"):
-            adabest.api.resume_comparison(tmp_path)
+        with pytest.raises(InputError, match="there is no run in"):
+            resume_comparison(tmp_path)
 
 
 class TestReport:
@@ -254,7 +268,7 @@ class TestInterruption:
     def test_the_target_is_remembered(self, tmp_path: Path) -> None:
         with ends_after(30), pytest.raises(Interrupted):
             compare(tmp_path / "all", target=0.5, beta=0.7)
-        done = adabest.api.resume_comparison(tmp_path / "all", show=False)
+        done = resume_comparison(tmp_path / "all")
         assert done.table.head[2] == "rounds to 50 %"
         assert done.runs["adabest"].config.hyperparameters["beta"] == 0.7
 
@@ -279,17 +293,17 @@ class TestInterruption:
     def test_it_does_not_name_a_command_that_cannot_work(self, tmp_path: Path) -> None:
         with ends_after(30), pytest.raises(Interrupted) as caught:
             compare(tmp_path / "all", algorithms=[FedAvg()], dataset=stripes())
-        assert "adabest resume" not in str(caught.value) or adabest.api.is_comparison(tmp_path / "all")
+        assert "adabest resume" not in str(caught.value) or recall(tmp_path / "all") is not None
 
     def test_a_request_between_two_runs_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Someone who presses Ctrl-C while a run's models are written doesn't want the next run to begin."""
-        finish = run_loop._finish
+        end = Records.end
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGINT)
-            finish(*given)
+            end(*given)
 
-        monkeypatch.setattr(run_loop, "_finish", interrupted)
+        monkeypatch.setattr(Records, "end", interrupted)
         with pytest.raises((Interrupted, KeyboardInterrupt)):
             compare(tmp_path / "all", lanes=1)
         assert not (tmp_path / "all" / THREE[1]).exists()
@@ -326,7 +340,7 @@ class TestPlace:
         compare(tmp_path / "all", rounds=1)
         with ends_after(30), pytest.raises(Interrupted):
             compare(tmp_path / "all", overwrite=True)
-        done = adabest.api.resume_comparison(tmp_path / "all", show=False)
+        done = resume_comparison(tmp_path / "all")
         assert [run.round for run in done.runs.values()] == [5, 5, 5]
 
     def test_what_is_not_ours_stops_it_before_anything_is_removed(self, tmp_path: Path) -> None:
@@ -340,7 +354,7 @@ class TestPlace:
     def test_an_old_comparison_is_not_resumed_in_place_of_a_new_one(self, tmp_path: Path) -> None:
         compare(tmp_path / "all", algorithms=["fedavg"], rounds=1)
         compare(tmp_path / "all", algorithms=[AdaBest()], rounds=1, dataset=stripes())
-        assert not adabest.api.is_comparison(tmp_path / "all")
+        assert not recall(tmp_path / "all") is not None
 
     def test_a_run_of_the_same_settings_is_taken_over(self, tmp_path: Path) -> None:
         break_off(tmp_path / "all" / "fedavg", 30, algorithm="fedavg", checkpoint_every=1)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from figures import catch_figures
-from tiny_runs import Killed, arguments, command, contents, ends_after, results, tiny
+from tiny_runs import Killed, arguments, command, contents, ends_after, results, resume_comparison, tiny
 
 import adabest
 from adabest import extras
 from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point
-from adabest.experiments.comparison import Comparison, compare
+from adabest.experiments.run_group import RunGroup, make_runs
 from adabest.experiments.search import plan_search
 from adabest.experiments.space import Range, Space, Values, ends, proposals, read_space, write_space
 from adabest.runs.results_file import read_choices
@@ -255,7 +255,7 @@ class TestSearching:
             try:
                 with ends_after(150, error):
                     if times % 2:
-                        done: Any = adabest.api.resume_comparison(tmp_path / "all", show=False)
+                        done: Any = resume_comparison(tmp_path / "all")
                     else:
                         done = tune(tmp_path / "all", **settings)
                     break
@@ -288,11 +288,11 @@ class TestSearching:
     ) -> None:
         made: list[str] = []
 
-        def counted(planned: Plan, folder: Path, **how: Any) -> Comparison:
+        def counted(planned: Plan, folder: Path, **how: Any) -> RunGroup:
             made.extend(planned.runs)
-            return compare(planned, folder, **how)
+            return make_runs(planned, folder, **how)
 
-        monkeypatch.setattr(sys.modules["adabest.experiments.search"], "compare", counted)
+        monkeypatch.setattr(sys.modules["adabest.experiments.search"], "make_runs", counted)
         done = tune(tmp_path / "all", space=["epochs=1,2"], trials=7, lanes=3)
         assert sorted(made) == sorted(done.runs)
         assert set(done.runs) == {"adabest,epochs=1", "adabest,epochs=2"}

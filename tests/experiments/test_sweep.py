@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from figures import catch_figures
 from made_runs import make_run
-from tiny_runs import Bomb, arguments, command, contents, ends_after, log, results, run, tiny
+from tiny_runs import Bomb, arguments, command, contents, ends_after, log, results, resume_comparison, run, tiny
 
 import adabest
 from adabest.algorithms.adabest import AdaBest
@@ -246,7 +246,7 @@ class TestSweeps:
         vary = {"beta": [0.5, 0.9], "model": ["mlp,hidden=4", "logistic"]}
         with ends_after(150), pytest.raises(Interrupted, match="interrupted; resume with: adabest resume"):
             sweep(tmp_path / "all", vary=vary, seeds=[0, 1])
-        done = adabest.api.resume_comparison(tmp_path / "all", show=False)
+        done = resume_comparison(tmp_path / "all")
         straight = sweep(tmp_path / "straight", vary=vary, seeds=[0, 1])
         assert list(done.runs) == list(straight.runs)
         for label in straight.runs:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-_PLACES = ("adabest.experiments.comparison_calls", "adabest.experiments.tuning")
+_PLACES = ("adabest.experiments.comparison", "adabest.experiments.tuning")
 
 
 def catch_figures(monkeypatch: pytest.MonkeyPatch, save: Callable[[Any, Path], list[Path]] = lambda *_: []) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from measured import metrics_file
 
 from adabest import Config, Run
+from adabest.experiments.run_partitions import partition_maps
 from adabest.report.page.page import page_text
-from adabest.report.page.run_facts import Shown, entries_of
+from adabest.report.page.page_runs import PageRun, entries_of
 from adabest.runs.files.folder import RunFolder
 
 CONFIG = Config(
@@ -73,12 +74,14 @@ def store(run: Run, folder: Path) -> Path:
     return folder
 
 
-def entries(runs: Sequence[Run]) -> dict[str, list[Shown]]:
-    return entries_of([Shown.of(run) for run in runs])
+def entries(runs: Sequence[Run]) -> dict[str, list[PageRun]]:
+    return entries_of([PageRun.of(run) for run in runs])
 
 
 def page_of(*runs: Run, **options: Any) -> str:
-    return page_text(entries(runs), title="runs", **options)
+    """The page of some runs; ``options`` are those of ``partition_maps``."""
+    shown = entries(runs)
+    return page_text(shown, title="runs", maps=partition_maps(shown, **options))
 
 
 def data_of(page: str) -> Any:

@@ -1,7 +1,7 @@
 """The same small federation under two engines, and how far apart they are."""
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from adabest.algorithms.base import Algorithm
 from adabest.data.augmentation import none
 from adabest.data.dataset import Dataset, from_arrays
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.gpu.trainer import Bench
-from adabest.engine.interface import Answer, Engine, Exchange
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
+from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
@@ -29,14 +29,12 @@ CLIENTS = 8
 
 
 class StackedEngine(BatchedEngine):
-    """The batched engine as it is on a GPU, whatever it would choose for a CPU: all clients in one program."""
+    """The batched engine with the trainer for GPUs, on a CPU as well: all clients in one program."""
 
-    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
-        if kind not in self._benches:
-            task = next(iter(requests.values())).task
-            assert isinstance(task, ClassificationTask)
-            self._benches[kind] = Bench(task, self._precision, self._most)
-        return super()._train(kind, requests)
+    def __init__(
+        self, heartbeat: Heartbeat, *, precision: Precision | None = None, clients_in_parallel: int | None = None
+    ) -> None:
+        super().__init__(heartbeat, lambda task: GpuTrainer(task, precision, clients_in_parallel))
 
 
 @functools.cache

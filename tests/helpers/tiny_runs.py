@@ -3,7 +3,8 @@
 import functools
 import json
 import sys
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.cli import main
 from adabest.data.dataset import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.files.manifest import FORMAT_KEY, sum_of_object
-from adabest.runs.trackers.base import Tracked
 from adabest.stop_requests import StopRequests
 
 HELPERS = Path(__file__).parent
@@ -92,8 +93,8 @@ class Several(AdaBest):
     count: int = 3
 
 
-class Diary:
-    """A logger that writes down all that it hears, and can be made to fail."""
+class Diary(Callback):
+    """A tracker that writes down all that it hears, and can be made to fail."""
 
     heard: ClassVar[list[tuple[str, Any]]] = []
     failing: ClassVar[set[str]] = set()
@@ -101,14 +102,15 @@ class Diary:
     def __init__(self, title: str = "mine") -> None:
         self.title = title
 
-    def begin(self, run: Tracked) -> None:
-        self._hear("begin", run)
+    def start(self, run: RunView) -> None:
+        facts = {name: getattr(run, name) for name in ("id", "name", "group", "folder", "config")}
+        self._hear("begin", types.SimpleNamespace(**facts, rows=list(run.rows)))
 
-    def log(self, row: Mapping[str, Any]) -> None:
-        self._hear("log", row)
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
+        self._hear("log", metrics)
 
-    def end(self, status: Mapping[str, Any]) -> None:
-        self._hear("end", status)
+    def end(self, run: RunView, ending: Ending) -> None:
+        self._hear("end", ending.facts())
 
     def _hear(self, what: str, of: Any) -> None:
         self.heard.append((what, of))
@@ -144,7 +146,15 @@ def run(out: Path, *, overwrite: bool = False, **changes: Any) -> adabest.Run:
 
 
 def resume(folder: Path, **objects: Any) -> adabest.Run:
-    return adabest.resume(folder, show=False, **objects)
+    resumed = adabest.resume(folder, show=False, **objects)
+    assert isinstance(resumed, adabest.Run)
+    return resumed
+
+
+def resume_comparison(folder: Path) -> adabest.Comparison:
+    resumed = adabest.resume(folder, show=False)
+    assert isinstance(resumed, adabest.Comparison)
+    return resumed
 
 
 def results(folder: Path) -> dict[str, bytes]:

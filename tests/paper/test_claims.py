@@ -9,7 +9,7 @@ from paper_results import everyone, made, of
 from adabest import InputError
 from adabest.paper.rendering import RENDERINGS, Rendered, render
 from adabest.paper.specification import read_specification, specification_names
-from adabest.paper.tables import numbers
+from adabest.report.numbers import mean_and_spread
 from adabest.runs.results_file import PointRow, Result, Tuning
 
 CELL = "cifar10/10/iid"
@@ -113,7 +113,7 @@ class TestFinal:
         ],
     )
     def test_numbers_of_any_size(self, values: list[float], text: str) -> None:
-        assert numbers(values) == text
+        assert mean_and_spread(values, places=None) == text
 
     def test_training_beside_testing(self) -> None:
         train = [0.1, 0.2, 0.6, 0.4, 0.5, 0.3]

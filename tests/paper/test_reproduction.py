@@ -12,7 +12,7 @@ from tiny_runs import Killed, ends_after
 import adabest
 from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point, choose
-from adabest.experiments.comparison import compare
+from adabest.experiments.run_group import make_runs
 from adabest.paper import reproduction as reproduce_module
 from adabest.paper.reproduction import Reproduction, Request
 from adabest.paper.specification import Rule, Specification
@@ -103,9 +103,9 @@ class TestMade:
         def watched(planned: Any, folder: Path, **options: Any) -> Any:
             together.append(list(planned.runs))
             assert options["lanes"] == 3
-            return compare(planned, folder, **options)
+            return make_runs(planned, folder, **options)
 
-        monkeypatch.setattr(reproduce_module, "compare", watched)
+        monkeypatch.setattr(reproduce_module, "make_runs", watched)
         make(tmp_path, request(lanes=3, choices=[Tuning("*", "adabest", {"beta": 0.2}, [], 1, [0])]))
         assert [sorted({label.split("/")[0] for label in labels}) for labels in together] == [["iid"], ["skewed"]]
         assert [len(labels) for labels in together] == [4, 4]
@@ -117,9 +117,9 @@ class TestMade:
 
         def watched(planned: Any, folder: Path, **options: Any) -> Any:
             blind[folder.name] = options["blind"]
-            return compare(planned, folder, **options)
+            return make_runs(planned, folder, **options)
 
-        monkeypatch.setattr(reproduce_module, "compare", watched)
+        monkeypatch.setattr(reproduce_module, "make_runs", watched)
         make(tmp_path, request(cells=["iid/few"]))
         assert blind == {"tuning": True, tmp_path.name: False}
 

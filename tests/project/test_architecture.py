@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -72,6 +74,69 @@ def test_lower_rooms_never_import_higher_ones(path: Path) -> None:
     assert not rooms_used(path) & STRANGERS.get(room, set())
 
 
+def module_imported(name: str) -> str:
+    """The module that an imported name is, or lies in, as in ``engine.gpu.program``."""
+    parts = name.split(".")[1:]
+    place = SOURCE.joinpath(*parts)
+    return ".".join(parts if place.is_dir() or place.with_suffix(".py").is_file() else parts[:-1])
+
+
+def package_of(module: str) -> str:
+    return module if SOURCE.joinpath(*module.split(".")).is_dir() else module.rpartition(".")[0]
+
+
+def package_graph(files: list[Path]) -> dict[str, set[str]]:
+    """Which packages the modules of each package import from; modules outside of any room, as ``errors``, are left out.
+
+    An ``__init__.py`` doesn't count: it only says what its package is.
+    """
+    graph: dict[str, set[str]] = {}
+    for path in files:
+        package = ".".join(path.relative_to(SOURCE).parent.parts)
+        if path.name == "__init__.py" or not package:
+            continue
+        modules = {module_imported(name) for name in imports_of(path) if name.startswith("adabest.")}
+        graph.setdefault(package, set()).update({package_of(module) for module in modules} - {"", package})
+    return graph
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Packages that import each other in a circle; none if there is no circle."""
+
+    def walk(path: list[str]) -> list[str]:
+        for used in sorted(graph.get(path[-1], set())):
+            if used in path:
+                return [*path[path.index(used) :], used]
+            if used not in finished and (found := walk([*path, used])):
+                return found
+        finished.add(path[-1])
+        return []
+
+    finished: set[str] = set()
+    return next((found for package in sorted(graph) if (found := walk([package]))), [])
+
+
+def test_packages_import_each_other_in_no_circle() -> None:
+    graph = package_graph(FILES)
+    assert {"engine", "engine.cpu", "engine.gpu", "runs.callbacks", "report.page"} <= graph.keys()
+    assert cycle_in(graph) == []
+
+
+def test_a_circle_of_packages_is_found() -> None:
+    """Also one of a package and the one that it lies in, which the order of the floors can't tell."""
+    graph = {"engine": {"engine.cpu"}, "engine.cpu": {"engine.gpu"}, "engine.gpu": {"engine", "data"}, "data": set()}
+    assert cycle_in(graph) == ["engine", "engine.cpu", "engine.gpu", "engine"]
+
+
+def test_rooms_promise_nothing_of_their_own() -> None:
+    """``adabest/__init__.py`` is the one public surface; the ``__init__.py`` of a room is a docstring."""
+    for path in FILES:
+        if path.name == "__init__.py" and path.parent != SOURCE and room_of(path) != "cli":
+            body = tree_of(path).body
+            assert len(body) == 1, name_of(path)
+            assert isinstance(body[0], ast.Expr), name_of(path)
+
+
 def test_the_test_sees_imports() -> None:
     """Else the one above would hold for an empty reason."""
     assert rooms_used(SOURCE / "cli" / "commands" / "tune.py") >= {"experiments", "runs", "registry"}
@@ -97,7 +162,7 @@ def test_only_the_engine_knows_of_devices() -> None:
     """A device is chosen in runs/build.py, set up in runs/process_settings.py and used in engine/.
 
     A task has its data there, models/vector.py puts a module where it is told, models/factory.py counts parameters
-    where nothing is stored, and costs/stopwatch.py waits for it.
+    where nothing is stored, costs/stopwatch.py waits for it, and runs/callbacks/memory_use.py asks how full it is.
     """
     mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
     knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
@@ -107,6 +172,7 @@ def test_only_the_engine_knows_of_devices() -> None:
         "models/factory.py",
         "models/vector.py",
         "runs/build.py",
+        "runs/callbacks/memory_use.py",
         "runs/process_settings.py",
         "tasks/classification.py",
     }
@@ -180,3 +246,29 @@ def test_what_is_public_is_there() -> None:
     assert len(adabest.__all__) == len(set(adabest.__all__))
     for name in adabest.__all__:
         assert hasattr(adabest, name)
+
+
+def test_no_public_name_is_that_of_a_room() -> None:
+    """Whoever imports the room would find the module in the place of the name."""
+    assert not set(adabest.__all__) & LEVEL.keys()
+
+
+def test_reports_load_no_data() -> None:
+    loading = {"adabest.data.loading", "adabest.data.files", "adabest.data.location", "adabest.runs.build"}
+    for path in (SOURCE / "report").rglob("*.py"):
+        used = {name.rpartition(".")[0] for name in imports_of(path)}
+        assert not used & loading, name_of(path)
+        assert "adabest.runs.settings.config.resolve" not in imports_of(path), name_of(path)
+
+
+def test_only_costs_imports_sympy_and_only_when_costs_are_asked_for() -> None:
+    importing = {name_of(path) for path in FILES if "sympy" in {name.split(".")[0] for name in imports_of(path)}}
+    assert importing == {"costs/formula.py"}
+    public = "adabest.compare, adabest.tune, adabest.write_report, adabest.illustrate"
+    assert output_of(f"import adabest, sys; {public}; print('sympy' in sys.modules)") == "False"
+    assert output_of("import adabest, sys; adabest.round_costs; print('sympy' in sys.modules)") == "True"
+
+
+def output_of(code: str) -> str:
+    """What another Python prints."""
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()

@@ -303,7 +303,7 @@ def test_a_trusted_runs_modules_are_found_from_any_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "faraway.py").write_text("from adabest.algorithms import FedAvg as Mine\n")
+    (tmp_path / "work" / "faraway.py").write_text("from adabest import FedAvg as Mine\n")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
     break_off(tmp_path / "run", 30, algorithm="faraway:Mine")

@@ -21,13 +21,13 @@ from adabest.runs.settings.resolution import resolve
 class Unreachable:
     """A tracker that can't be reached."""
 
-    def begin(self, run: Any) -> None:
+    def start(self, run: Any) -> None:
         raise ConnectionError("nobody there")
 
-    def log(self, row: Any) -> None:
+    def after_evaluation(self, run: Any, metrics: Any) -> None:
         """Never comes to it."""
 
-    def end(self, status: Any) -> None:
+    def end(self, run: Any, ending: Any) -> None:
         """Nor to this."""
 
 
@@ -118,7 +118,7 @@ def test_a_title_names_what_counts(partition: str, words: str, tmp_path: Path, m
         titles.append(title)
         return original(runs, title)
 
-    monkeypatch.setattr("adabest.experiments.comparison_calls.comparison_figure", figure)
+    monkeypatch.setattr("adabest.experiments.comparison.comparison_figure", figure)
     adabest.compare(
         algorithms=["fedavg"], dataset=stripes(), clients=8, rounds=1, partition=partition, out=tmp_path, show=False
     )

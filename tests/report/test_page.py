@@ -1,7 +1,6 @@
 """The page of runs: what is on it, whatever runs are given, and that nothing else can get into it."""
 
 import base64
-import dataclasses
 import hashlib
 import os
 import re
@@ -11,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import data_of, entries, make_run, page_of, rows_of, section, store
-from tiny_runs import command, stripes, tiny
+from tiny_runs import command, tiny
 
 import adabest
 from adabest.errors import InputError
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.figure import comparison_figure
-from adabest.report.page import curves, heat_maps
-from adabest.report.page.page import COLOURS, json_for_script
-from adabest.report.page.run_facts import Shown, entries_of
+from adabest.report.page import curves
+from adabest.report.page.page import json_for_script
+from adabest.report.page.page_runs import PageRun, entries_of
+from adabest.report.palette import LINE_COLOURS
 from adabest.report.table import comparison_table
 from adabest.runs.build import cut_partition
 from adabest.runs.results_file import Result, Results
@@ -199,7 +199,10 @@ class TestEntries:
 
     def test_no_two_entries_have_one_label(self) -> None:
         kept = Results("x", [Result.of(make_run(), "cell", "fedavg", {})])
-        assert list(entries_of([*Shown.kept(kept, "x.json"), Shown.of(make_run())])) == ["fedavg", "fedavg (2)"]
+        assert list(entries_of([*PageRun.of_results(kept, "x.json"), PageRun.of(make_run())])) == [
+            "fedavg",
+            "fedavg (2)",
+        ]
 
     def test_endings(self) -> None:
         runs = [
@@ -237,8 +240,10 @@ class TestEntries:
         assert "No run has come far enough to have a partition." in page
 
     def test_colours_are_those_of_figures(self) -> None:
-        figure = comparison_figure({str(number): make_run() for number in range(len(COLOURS))})
-        assert tuple(line.get_color() for line in figure.axes[0].lines) == COLOURS
+        figure = comparison_figure({str(number): make_run() for number in range(len(LINE_COLOURS))})
+        assert tuple(line.get_color() for line in figure.axes[0].lines) == tuple(
+            colour.light for colour in LINE_COLOURS
+        )
 
 
 class TestForeignWords:
@@ -302,87 +307,11 @@ class TestThinning:
         assert 100_000 < sum(len(line["mean"]) for drawn in lines.values() for line in drawn) <= 150_000
 
     def test_numbers_that_are_none(self) -> None:
-        assert [curves._short(value) for value in (float("inf"), float("nan"), 0.1234567)] == [None, None, 0.12346]
-
-
-class TestHeatMaps:
-    @staticmethod
-    def run(**changes: Any) -> adabest.Run:
-        """A run on the partition that its settings make."""
-        config = make_run(**changes).config
-        made = cut_partition(config, resolve({"dataset": "stripes"})[1])
-        return make_run(identity={"partition": {"fingerprint": made.fingerprint, "samples_used": 234}}, **changes)
-
-    def why(self, run: adabest.Run, **options: Any) -> str:
-        (shown,) = heat_maps.heat_maps(entries([run]), **options)
-        assert shown.counts is None
-        assert "can’t be shown: " + shown.why in section(page_of(run, **options), "clients")
-        return shown.why
-
-    def test_partitions_are_shown_once(self) -> None:
-        runs = [self.run(), self.run(algorithm="adabest"), self.run(algorithm="adabest", alpha=0.1)]
-        maps = heat_maps.heat_maps(entries(runs))
-        assert [one.labels for one in maps] == [["fedavg,alpha=0.3", "adabest,alpha=0.3"], ["adabest,alpha=0.1"]]
-        assert [np.array(one.counts).sum() for one in maps] == [234, 234]
-
-    def test_data_that_are_not_here_are_not_fetched(self, tmp_path: Path) -> None:
-        run = dataclasses.replace(self.run(), config=make_run(dataset="mnist").config)
-        assert "the data set mnist isn’t on this disk" in self.why(run, data_dir=str(tmp_path))
-        nowhere = str(tmp_path / "nowhere")
-        assert "isn’t on this disk, or has moved" in (why := self.why(run, data_dir=nowhere))
-        assert nowhere not in why
-        hub = dataclasses.replace(run, config=make_run(dataset="huggingface,name=mnist").config)
-        assert "nothing is downloaded" in self.why(hub)
-
-    def test_data_that_cannot_be_found_again(self, tmp_path: Path) -> None:
-        for dataset, words in {
-            "python-object:mine": "was a Python object",
-            str(tmp_path / "gone, with a comma.npz"): "gone, with a comma.npz",
-            f"{__name__}:broken": "isn't imported: it was named by a file, not by this call",
-        }.items():
-            assert words in self.why(dataclasses.replace(self.run(), config=make_run(dataset=dataset).config))
-
-    @pytest.mark.usefixtures("trusting")
-    def test_data_of_ones_own_that_raise_something(self) -> None:
-        why = self.why(dataclasses.replace(self.run(), config=make_run(dataset=f"{__name__}:broken").config))
-        assert f"data set '{__name__}:broken' raised ZeroDivisionError: my own mistake" in why
-        line = broken.__code__.co_firstlineno + 3
-        assert f"({Path(__file__).name}, line {line})" in why, "whose folders are nobody else's business"
-
-    def test_a_mistake_in_the_package_is_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def mistaken(*given: Any) -> None:
-            raise ZeroDivisionError("ours")
-
-        monkeypatch.setattr(heat_maps, "cut_partition", mistaken)
-        with pytest.raises(ZeroDivisionError, match="ours"):
-            heat_maps.heat_maps(entries([self.run()]))
-
-    def test_other_data_under_the_same_name(self) -> None:
-        other = make_run(identity={"partition": {"fingerprint": "another"}})
-        assert "makes another one" in self.why(other)
-
-    def test_many_clients_share_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heat_maps, "_MOST_COLUMNS", 4)
-        (shown,) = heat_maps.heat_maps(entries([self.run()]))
-        assert shown.clients == 3  # 9 clients
-        counts = np.array(shown.counts)
-        assert counts.shape == (3, 3)
-        assert 3 * counts.sum() == pytest.approx(234, abs=0.1)
-        assert 3 * sum(shown.held_out) == pytest.approx(1, abs=0.1)
-        assert "one column per 3 clients" in section(page_of(self.run()), "clients")
-
-    def test_so_many_maps_that_some_are_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heat_maps, "_MOST_CELLS", 30)
-        first, second = heat_maps.heat_maps(entries([self.run(), self.run(seed=1)]))
-        assert first.counts is not None
-        assert second.counts is None
-        assert "too large" in second.why
-
-
-def broken() -> Any:
-    """A data set that can't be made."""
-    stripes()
-    raise ZeroDivisionError("my own mistake")
+        assert [curves._five_digits(value) for value in (float("inf"), float("nan"), 0.1234567)] == [
+            None,
+            None,
+            0.12346,
+        ]
 
 
 class TestBadInput:

@@ -11,9 +11,9 @@ from tiny_runs import tiny
 import adabest
 from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged, Interrupted
-from adabest.runs.build import memory_used
 from adabest.runs.callbacks import board
 from adabest.runs.callbacks.board import Board, LineBoard, LiveBoard, make_board
+from adabest.runs.callbacks.memory_use import memory_used
 
 
 @pytest.fixture(autouse=True)

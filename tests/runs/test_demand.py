@@ -22,7 +22,7 @@ from adabest.federation.partition import Scheme, cut
 from adabest.federation.partitioners import Deal
 from adabest.models.factory import build_model
 from adabest.registry import naming
-from adabest.runs.build import memory_used
+from adabest.runs.callbacks.memory_use import memory_used
 from adabest.runs.settings.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
 from adabest.runs.settings.resolution import resolve
 from adabest.runs.settings.toml_file import read_toml
@@ -146,7 +146,7 @@ class TestPlans:
 class TestCosts:
     def test_batches(self) -> None:
         with pytest.raises(InputError, match=r"one mini-batch gradient would need about 98\.3 PB"):
-            adabest.costs(model="cnn", batch_size=10**12)
+            adabest.round_costs(model="cnn", batch_size=10**12)
 
     def test_drawings(self) -> None:
         with pytest.raises(InputError, match="at most 1,000 are drawn"):

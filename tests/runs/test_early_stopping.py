@@ -14,9 +14,9 @@ import adabest
 from adabest.errors import InputError, Interrupted
 from adabest.report.figure import comparison_figure
 from adabest.report.table import comparison_table
-from adabest.runs import run_loop
 from adabest.runs.callbacks.early_stopping import reason_to_stop
 from adabest.runs.callbacks.progress import LineReporter, LiveReporter
+from adabest.runs.callbacks.records import Records
 from adabest.runs.settings.resolution import resolve
 
 LONG: dict[str, Any] = {"rounds": 30, "evaluate_every": 1, "algorithm": "fedavg"}
@@ -166,7 +166,7 @@ class TestRuns:
     def test_killed_when_its_last_row_was_written(self, goal: tuple[float, int], tmp_path: Path) -> None:
         """The row says stop, but the models aren't there yet: the rounds since the checkpoint are made again."""
         straight = run(tmp_path / "straight", stop_at=goal[0], **LONG)
-        with dies_at(run_loop, "_finish", 0), pytest.raises(Killed):
+        with dies_at(Records, "end", 0), pytest.raises(Killed):
             run(tmp_path / "killed", stop_at=goal[0], checkpoint_every=1, **LONG)
         assert adabest.load(tmp_path / "killed").round == goal[1] - 1  # the last round isn't checkpointed
         resume(tmp_path / "killed")

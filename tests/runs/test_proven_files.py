@@ -582,4 +582,4 @@ class TestFoundByReviewers:
         as_old_version_again = json.loads((finished / "environment.json").read_text())
         del as_old_version_again[FORMAT_KEY]
         (finished / "environment.json").write_text(json.dumps(as_old_version_again))
-        assert adabest.resume(finished, unverified=True, show=False).status == "finished"
+        assert resume(finished, unverified=True).status == "finished"

@@ -181,7 +181,7 @@ class TestMeanCurves:
 
     def test_values_whose_sum_is_too_large_are_no_number(self) -> None:
         curve = mean_curve([measured({1: 1.7e308}), measured({1: 1.7e308})], "any")
-        assert curves._short(float(curve.mean[0])) is None
+        assert curves._five_digits(float(curve.mean[0])) is None
 
     def test_equal_values_have_none(self) -> None:
         curve = mean_curve([measured({1: 0.1})] * 3, "any")

@@ -336,7 +336,7 @@ class TestPace:
             now += 5.0
             return whole_round(self, **options)
 
-        def slow_save(folder: RunFolder, snapshot: Snapshot, claims: Any) -> None:
+        def slow_save(folder: RunFolder, snapshot: Snapshot, claims: Any, callbacks: Any) -> None:
             nonlocal now
             now += cost
             rounds.append(int(snapshot.numbers["round"]))

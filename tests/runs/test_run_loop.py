@@ -19,17 +19,17 @@ from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
-from adabest.engine.interface import Answer, Exchange
+from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.state import View
 from adabest.errors import InputError, Interrupted
-from adabest.runs import build, run_loop
 from adabest.runs.callbacks import checkpoints
 from adabest.runs.callbacks.checkpoints import CheckpointTime
+from adabest.runs.callbacks.records import Records
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.checkpoint import save_checkpoint
 from adabest.runs.files.folder import RunFolder
-from adabest.runs.run_loop import Planned
+from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.resolution import resolve
 
 # What says when and how fast, and so differs between two equal runs.
@@ -45,14 +45,14 @@ UNEQUAL: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=build._ENGINES)
+@pytest.fixture(params=["batched", "reference"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def planned(place: Path, number: int, resumed: bool = False, **changes: Any) -> Planned:
+def planned(place: Path, number: int, resumed: bool = False, **changes: Any) -> PendingRun:
     config, components = resolve(tiny(**changes))
-    return Planned(RunFolder(place / str(number)), config, components, resumed)
+    return PendingRun(RunFolder(place / str(number)), config, components, resumed)
 
 
 def together(place: Path, settings: Sequence[dict[str, Any]], at_a_time: int | None = None, **common: Any) -> None:
@@ -94,7 +94,7 @@ class TestOutcome:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
-        def counted(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             asked.append(len(requests))
             return exchange(self, requests)
 
@@ -160,7 +160,7 @@ class TestOutcome:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
-        monkeypatch.setattr(trainer, "_AT_ONCE", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
+        monkeypatch.setattr(trainer, "_MODEL_BYTES", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
         settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
         common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
         together(tmp_path / "lanes", settings, **common)
@@ -210,7 +210,7 @@ class TestSurroundings:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
         exchange = ReferenceEngine.exchange
 
-        def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             formats = {request.message.cloud.dtype for request in requests}
             seen.append((len(requests), torch.get_num_threads(), formats))
             return exchange(self, requests)
@@ -230,13 +230,13 @@ class TestSurroundings:
         assert torch.get_num_threads() == before
 
     def test_a_request_between_two_groups_is_heard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        finish = run_loop._finish
+        end = Records.end
 
         def interrupted(*given: Any) -> None:
             signal.raise_signal(signal.SIGTERM)
-            finish(*given)
+            end(*given)
 
-        monkeypatch.setattr(run_loop, "_finish", interrupted)
+        monkeypatch.setattr(Records, "end", interrupted)
         with pytest.raises(Interrupted):
             together(tmp_path / "lanes", [{}, {"precision": "float64"}], rounds=1)
         assert not (tmp_path / "lanes" / "1").exists()
@@ -307,7 +307,7 @@ class TestInterruption:
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
@@ -320,10 +320,10 @@ class TestInterruption:
     def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save = save_checkpoint
 
-        def full(folder: RunFolder, view: View, claims: Any) -> None:
+        def full(folder: RunFolder, view: View, claims: Any, callbacks: Any) -> None:
             if folder.path.name == "1":
                 raise OSError(28, "No space left on device")
-            save(folder, view, claims)
+            save(folder, view, claims, callbacks)
 
         monkeypatch.setattr(checkpoints, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
@@ -344,7 +344,7 @@ class Broken(FedAvg):
 
 @pytest.mark.usefixtures("trusting")
 class TestErrors:
-    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": "test_lanes:Broken"}, {"seed": 1})
+    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": f"{__name__}:Broken"}, {"seed": 1})
 
     def test_one_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):
@@ -426,12 +426,12 @@ class TestPace:
         now, saved = 0.0, []
         exchange = ReferenceEngine.exchange
 
-        def slow(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             nonlocal now
             now += 5.0
             return exchange(self, requests)
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any) -> None:
+        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
             nonlocal now
             now += 2.0
             saved.append((folder.path.name, int(snapshot.numbers["round"])))
@@ -450,7 +450,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rounds: list[list[int]] = []
     exchange = ReferenceEngine.exchange
 
-    def watched(self: ReferenceEngine, requests: Sequence[Exchange]) -> list[Answer]:
+    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
         rounds.append([request.context.round for request in requests])
         return exchange(self, requests)
 

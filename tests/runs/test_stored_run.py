@@ -538,5 +538,5 @@ class TestReading:
 
 def test_settings_of_a_resumed_run_cannot_change(finished: adabest.Run) -> None:
     with pytest.raises(InputError, match="can't be resumed with another 'rounds'"):
-        adabest.resume(finished.folder, rounds=7)
+        resume(finished.folder, rounds=7)
     assert finished.config.rounds == tiny()["rounds"]

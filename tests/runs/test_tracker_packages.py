@@ -14,7 +14,8 @@ from tiny_runs import Killed, arguments, break_off, command, contents, ends_afte
 
 import adabest
 from adabest.errors import Interrupted
-from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.callbacks.base import Ending
+from adabest.runs.trackers.rows import numbers
 from adabest.runs.trackers.tensorboard import TensorBoard
 from adabest.runs.trackers.wandb import WandB
 
@@ -37,8 +38,9 @@ def rounded(found: Points) -> Points:
     return {name: [(step, float(np.float32(value))) for step, value in line] for name, line in found.items()}
 
 
-def tracked_run(folder: Path) -> Tracked:
-    return Tracked("abc123", "mine", "", folder, {"rounds": 2}, ROWS)
+def tracked_run(folder: Path) -> Any:
+    """What a tracker reads of a run."""
+    return types.SimpleNamespace(id="abc123", name="mine", group="", folder=folder, config={"rounds": 2}, rows=ROWS)
 
 
 class TestTensorBoard:
@@ -91,11 +93,11 @@ class TestTensorBoard:
 
     def test_every_row_is_on_disk_at_once(self, tmp_path: Path) -> None:
         logger = TensorBoard()
-        logger.begin(tracked_run(tmp_path))
+        logger.start(tracked_run(tmp_path))
         assert self.read(tmp_path)[0]["accuracy"] == [(1, 0.5), (2, 0.75)]
-        logger.log({"round": 3, "accuracy": 1.0})
+        logger.after_evaluation(tracked_run(tmp_path), {"round": 3, "accuracy": 1.0})
         assert self.read(tmp_path)[0]["accuracy"] == [(1, 0.5), (2, 0.75), (3, 1.0)]
-        logger.end({"status": "finished", "round": 3})
+        logger.end(tracked_run(tmp_path), Ending("finished", 3))
 
     def test_by_name_and_by_switch_it_is_the_same(self, tmp_path: Path) -> None:
         given = arguments(**tiny(rounds=1), out=tmp_path / "run")
@@ -208,8 +210,8 @@ class TestWandB:
 
         monkeypatch.setattr(self.wandb, "init", init)
         logger = WandB()
-        logger.begin(tracked_run(tmp_path))
-        logger.log({"round": 3, "accuracy": 0.8})
+        logger.start(tracked_run(tmp_path))
+        logger.after_evaluation(tracked_run(tmp_path), {"round": 3, "accuracy": 0.8})
         assert steps == sent
 
 
@@ -263,7 +265,7 @@ class TestMLflow:
         (tmp_path / "here").mkdir()
         (tmp_path / "there").mkdir()
         break_off(tmp_path / "run", 30, Interrupted, loggers=["mlflow"], data_dir=str(tmp_path / "here"))
-        done = adabest.resume(tmp_path / "run", data_dir=str(tmp_path / "there"), show=False)
+        done = resume(tmp_path / "run", data_dir=str(tmp_path / "there"))
         (found,) = self.runs()
         assert self.read(found) == points(done)
         assert found.data.params["data_dir"] == str(tmp_path / "here")

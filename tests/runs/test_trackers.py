@@ -28,9 +28,10 @@ from tiny_runs import (
 import adabest
 from adabest import extras
 from adabest.errors import InputError, Interrupted
+from adabest.runs.callbacks.base import RunView
+from adabest.runs.execution import check_runs
 from adabest.runs.settings.resolution import resolve
-from adabest.runs.trackers.base import Tracked
-from adabest.runs.trackers.catalog import LOGGERS, check_loggers, make_logger
+from adabest.runs.trackers.catalog import TRACKERS, check_trackers, make_tracker
 
 MINE: dict[str, Any] = {"loggers": ["tiny_runs:Diary"], "evaluate_every": 1}
 BACKENDS = ("tensorboard", "wandb", "mlflow", "trackio")
@@ -115,11 +116,11 @@ class TestWhatIsHeard:
     def test_the_id_is_on_disk_before_anybody_hears_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A tracker that was told of a run just before a kill is told of the same run afterwards."""
 
-        def begin(self: Diary, told: Tracked) -> None:
+        def begin(self: Diary, told: RunView) -> None:
             stored.append((told.id, json.loads((told.folder / "tracking.json").read_text())["id"]))
 
         stored: list[tuple[str, str]] = []
-        monkeypatch.setattr(Diary, "begin", begin)
+        monkeypatch.setattr(Diary, "start", begin)
         run(tmp_path / "run", **MINE)
         assert stored[0][0] == stored[0][1]
 
@@ -167,13 +168,13 @@ class TestFailing:
         got: list[int] = []
         attempts: list[int] = []
 
-        def patchy(self: Diary, row: Mapping[str, Any]) -> None:
+        def patchy(self: Diary, _run: RunView, row: Mapping[str, Any]) -> None:
             attempts.append(row["round"])
             if len(attempts) in (2, 3):
                 raise ConnectionError("the line is dead")
             got.append(row["round"])
 
-        monkeypatch.setattr(Diary, "log", patchy)
+        monkeypatch.setattr(Diary, "after_evaluation", patchy)
         with pytest.warns(UserWarning, match="the line is dead") as caught:
             done = run(tmp_path / "run", **{**MINE, "rounds": 10})
         assert got == list(range(1, 11))
@@ -186,13 +187,13 @@ class TestFailing:
     def test_the_last_row_gets_another_chance(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         got: list[int] = []
 
-        def patchy(self: Diary, row: Mapping[str, Any]) -> None:
+        def patchy(self: Diary, _run: RunView, row: Mapping[str, Any]) -> None:
             if row["round"] == 5 and not got.count(-5):
                 got.append(-5)
                 raise ConnectionError("the line is dead")
             got.append(row["round"])
 
-        monkeypatch.setattr(Diary, "log", patchy)
+        monkeypatch.setattr(Diary, "after_evaluation", patchy)
         with pytest.warns(UserWarning, match="the line is dead"):
             run(tmp_path / "run", **MINE)
         assert got == [1, 2, 3, 4, -5, 5]
@@ -211,14 +212,14 @@ class TestFailing:
     def test_a_resumed_one_that_comes_back(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         break_off(tmp_path / "run", 60, checkpoint_every=2, **MINE)
         Diary.heard.clear()
-        begin = Diary.begin
+        begin = Diary.start
 
-        def late(self: Diary, told: Tracked) -> None:
+        def late(self: Diary, told: RunView) -> None:
             begin(self, told)
             if len(heard("begin")) == 1:
                 raise ConnectionError("the line is dead")
 
-        monkeypatch.setattr(Diary, "begin", late)
+        monkeypatch.setattr(Diary, "start", late)
         with pytest.warns(UserWarning, match="the line is dead"):
             resume(tmp_path / "run", allow=["tiny_runs:Diary"])
         assert [rounds(told.rows) for told in heard("begin")] == [[1, 2], [1, 2, 3, 4]]
@@ -240,14 +241,14 @@ class TestFailing:
 @pytest.mark.usefixtures("trusting")
 class TestFinding:
     def test_those_that_come_along(self) -> None:
-        assert set(LOGGERS.builtin) == set(BACKENDS)
-        assert LOGGERS.group == "adabest.loggers"
+        assert set(TRACKERS.builtin) == set(BACKENDS)
+        assert TRACKERS.group == "adabest.loggers"
 
     def test_options(self) -> None:
-        logger: Any = make_logger("tiny_runs:Diary,title=hers")
+        logger: Any = make_tracker("tiny_runs:Diary,title=hers")
         assert logger.title == "hers"
         with pytest.raises(InputError, match="logger 'tiny_runs:Diary' has no option 'titel'; did you mean 'title'"):
-            check_loggers(["tiny_runs:Diary,titel=hers"])
+            check_trackers(["tiny_runs:Diary,titel=hers"])
 
     @pytest.mark.parametrize(
         ("name", "words"),
@@ -255,8 +256,8 @@ class TestFinding:
             ("wandbb", "unknown logger 'wandbb'; did you mean 'wandb'"),
             ("nowhere:Logger", "can't import module 'nowhere'"),
             ("tiny_runs:Nothing", "module 'tiny_runs' has no 'Nothing'"),
-            ("tiny_runs:Bomb", "should be a class with the methods begin, log, end"),
-            ("tiny_runs:dropping", "should be a class with the methods begin, log, end"),
+            ("tiny_runs:Bomb", "should be a class with the methods start, after_evaluation, end"),
+            ("tiny_runs:dropping", "should be a class with the methods start, after_evaluation, end"),
         ],
     )
     def test_mistakes_are_found_before_anything_is_begun(self, name: str, words: str, tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ class TestFinding:
     def test_the_switch_needs_the_package_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(extras, "is_installed", lambda package: False)
         with pytest.raises(InputError, match="logger 'tensorboard' needs a package"):
-            resolve(tiny(tensorboard=True))
+            check_runs([resolve(tiny(tensorboard=True))[0]])
 
     def test_a_folder_is_no_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """W&B leaves a folder called wandb behind, which Python would import."""
@@ -307,8 +308,8 @@ class TestFinding:
 
     def test_packages_are_imported_only_when_they_are_used(self) -> None:
         look = (
-            "import sys, adabest.cli; from adabest.runs.loggers import LOGGERS; "
-            f"print([name for name in {BACKENDS} if LOGGERS.find(name) and name in sys.modules])"
+            "import sys, adabest.cli; from adabest.runs.trackers.catalog import TRACKERS; "
+            f"print([name for name in {BACKENDS} if TRACKERS.find(name) and name in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == ("[]\n", "")

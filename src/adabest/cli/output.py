@@ -9,7 +9,7 @@ from rich.console import Console
 from adabest.cli.exit_codes import DIVERGED, DONE
 
 if TYPE_CHECKING:
-    from adabest.experiments.comparison_calls import Comparison
+    from adabest.experiments.comparison import Comparison
     from adabest.report.table import Table
     from adabest.runs.stored_run import Run
 

@@ -46,7 +46,7 @@ class Cost:
     measured: float | None = None
 
 
-class Middle(NamedTuple):
+class MedianInterval(NamedTuple):
     """The median of measurements, and between what it lies with a confidence of 95 %."""
 
     median: float
@@ -71,10 +71,10 @@ class Times:
         """CPU time where there is one, as other programs disturb it less, else the clock's."""
         return self.cpu or self.wall
 
-    def over(self, other: "Times", *, by_the_clock: bool = False) -> Middle:
+    def over(self, other: "Times", *, by_the_clock: bool = False) -> MedianInterval:
         """How many times as long as the other, round by round."""
         mine, its = (times.wall if by_the_clock else times.best_known for times in (self, other))
-        return middle([one / two for one, two in zip(mine, its, strict=True)])
+        return median_interval([one / two for one, two in zip(mine, its, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class MeasuredCosts:
 
     def write(self, path: Path) -> None:
         """Writes all to a file, one line an algorithm, so that changes can be read."""
-        rows = [json.dumps(_shortened(asdict(of)), ensure_ascii=False) for of in self.algorithms.values()]
+        rows = [json.dumps(_with_six_digits(asdict(of)), ensure_ascii=False) for of in self.algorithms.values()]
         rest = {name: getattr(self, name) for name in ("settings", "repeats", "provenance")}
         parts = {
             "experiment": json.dumps(EXPERIMENT),
@@ -194,7 +194,7 @@ def _check_times(where: str, of: MeasuredAlgorithm, baseline: MeasuredAlgorithm)
             raise InputError(f"{where}.seconds.{name} should all be above 0")
 
 
-def middle(values: Sequence[float]) -> Middle:
+def median_interval(values: Sequence[float]) -> MedianInterval:
     """The median, and the two measurements between which the true one lies with a confidence of 95 %.
 
     Whatever the distribution, each measurement is above the true median as likely as below it. So many of the least and
@@ -203,11 +203,11 @@ def middle(values: Sequence[float]) -> Middle:
     in_order, count = sorted(values), len(values)
     chances = itertools.accumulate(2 * math.comb(count, number) / 2**count for number in range((count + 1) // 2))
     left_out = max(sum(chance <= 1 - _CONFIDENCE for chance in chances) - 1, 0)
-    return Middle(statistics.median(in_order), in_order[left_out], in_order[count - 1 - left_out])
+    return MedianInterval(statistics.median(in_order), in_order[left_out], in_order[count - 1 - left_out])
 
 
-def _shortened(entry: dict[str, Any]) -> dict[str, Any]:
-    """Seconds to as many digits as mean something."""
+def _with_six_digits(entry: dict[str, Any]) -> dict[str, Any]:
+    """Seconds to six significant digits: more mean nothing."""
     seconds = {
         name: {kind: [float(f"{value:.{_DIGITS}g}") for value in values] for kind, values in times.items()}
         for name, times in entry["seconds"].items()

@@ -1,32 +1,36 @@
-"""What a round costs, counted: an algorithm's own functions are run on small vectors, and watched.
+"""Counted costs of a round: small federations are simulated, and every operation on tensors is counted.
 
 Counts that are linear in the model's size and in the number of steps or of replies are formulas. They are derived from
 four small rounds and checked on a fifth, so that no model, however large, needs to be made.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from fractions import Fraction
+from typing import NamedTuple, get_args
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Work
+from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
-from adabest.costs.formula import Formula, bilinear, symbol
+from adabest.costs.formula import Formula, Number, bilinear, symbol, whole_or_fraction
+from adabest.costs.free_gradients import FreeGradients
 from adabest.costs.operations import ADDITION, MULTIPLICATION, OperationCounter
 from adabest.costs.published import PaperCosts, paper_costs
 from adabest.costs.sizes import Precision, Sizes
-from adabest.engine.local_step import LocalTraining, local_step
-from adabest.engine.reduction import reduce_replies
-from adabest.engine.scored_model import ScoredModel
-from adabest.engine.simulation import message_bytes
+from adabest.costs.storage import kept_bytes
+from adabest.engine.lanes import advance
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.sections import Section
+from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
 from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
 from adabest.runs.settings.run_plan import labelled
+from adabest.tasks.base import no_heartbeat
 
 # Where to count, as n and the number that both K and |P| have: four places for a formula, and one to check it.
 _PLACES = ((1000, 2), (1000, 3), (2000, 2), (2000, 3))
@@ -34,7 +38,7 @@ _CHECK = (3000, 5)
 _SAMPLES = 10  # of each client; what they are changes no count
 _BARE = LocalTraining(clip=0.0, weight_decay=0.0)
 _GUARDED = LocalTraining(clip=10.0, weight_decay=1e-3)
-_ZERO = Formula({})
+_ZERO = 0 * symbol("n")
 
 
 class Compute(NamedTuple):
@@ -83,7 +87,7 @@ class AlgorithmCosts:
 
 
 @dataclass(frozen=True)
-class Costs:
+class CountedCosts:
     """The costs of several algorithms.
 
     Attributes:
@@ -97,7 +101,7 @@ class Costs:
     baseline: AlgorithmCosts
 
 
-def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> Costs:
+def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> CountedCosts:
     """Counts what a round costs.
 
     Args:
@@ -111,37 +115,40 @@ def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> C
     check_algorithms(chosen)
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(chosen).items()}
     counted = {label: _costs(label, algorithm, sizes.precision) for label, algorithm in made.items()}
-    return Costs(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision))
+    return CountedCosts(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision))
 
 
 def _costs(label: str, algorithm: Algorithm, precision: Precision) -> AlgorithmCosts:
     try:
         bare, guarded = (
-            {(n, k): play(algorithm, Sizes(n, k, k, precision=precision), training) for n, k in (*_PLACES, _CHECK)}
+            {
+                (n, k): count_round(algorithm, Sizes(n, k, k, precision=precision), training)
+                for n, k in (*_PLACES, _CHECK)
+            }
             for training in (_BARE, _GUARDED)
         )
     except Exception as error:
         error.add_note(f"while the costs of {label} were counted")
         raise
-    kept = _fit(label, {place: played.sizes for place, played in bare.items()}, "|P|")
-    client = _fit(label, {place: played.client for place, played in bare.items()}, "K")
-    whole = _fit(label, {place: played.client for place, played in guarded.items()}, "K")
+    kept = _fit(label, {place: counted.sizes for place, counted in bare.items()}, "|P|")
+    client = _fit(label, {place: counted.client for place, counted in bare.items()}, "K")
+    whole = _fit(label, {place: counted.client for place, counted in guarded.items()}, "K")
     return AlgorithmCosts(
         client=_compute(client),
         guards=_compute({kind: whole.get(kind, _ZERO) - client.get(kind, _ZERO) for kind in client | whole}),
-        server=_compute(_fit(label, {place: played.server for place, played in bare.items()}, "|P|")),
-        scored=_compute(_fit(label, {place: played.scored for place, played in bare.items()}, "|P|")),
+        server=_compute(_fit(label, {place: counted.server for place, counted in bare.items()}, "|P|")),
+        scored=_compute(_fit(label, {place: counted.scored for place, counted in bare.items()}, "|P|")),
         client_bytes=kept["client"],
         server_bytes=kept["server"],
         down=kept["down"],
         up=kept["up"],
-        scored_client_bytes=kept["scored client"],
-        scored_server_bytes=kept["scored server"],
+        scored_client_bytes=kept["scored_client"],
+        scored_server_bytes=kept["scored_server"],
         paper=paper_costs(algorithm),
     )
 
 
-def _fit(label: str, counts: Mapping[tuple[int, int], Counter[str]], loop: str) -> dict[str, Formula]:
+def _fit(label: str, counts: Mapping[tuple[int, int], Mapping[str, Number]], loop: str) -> dict[str, Formula]:
     """The formula of each kind of count.
 
     Raises:
@@ -149,9 +156,9 @@ def _fit(label: str, counts: Mapping[tuple[int, int], Counter[str]], loop: str) 
     """
     formulas = {}
     for kind in dict.fromkeys(kind for counted in counts.values() for kind in counted):
-        formula = bilinear({place: counts[place][kind] for place in _PLACES}, symbol("n"), symbol(loop))
+        formula = bilinear({place: counts[place].get(kind, 0) for place in _PLACES}, symbol("n"), symbol(loop))
         n, times = _CHECK
-        expected, found = formula.value({"n": n, loop: times}), counts[_CHECK][kind]
+        expected, found = formula.value({"n": n, loop: times}), counts[_CHECK].get(kind, 0)
         if expected != found:
             raise InputError(
                 f"there is no formula for the costs of {label}: {found} of {kind!r} were counted at n = {n} and "
@@ -168,7 +175,7 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
         if kind in ("g", "G"):
             arithmetic += formula * symbol(kind)
             continue
-        vectors = formula.where(lambda term: "n" in term)
+        vectors = formula.with_symbol("n")
         numbers += formula - vectors
         if kind in (ADDITION, MULTIPLICATION):
             arithmetic += vectors * symbol(kind)
@@ -177,7 +184,7 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
     return Compute(arithmetic, other, numbers)
 
 
-class Played(NamedTuple):
+class CountedRound(NamedTuple):
     """What was counted in one round.
 
     Attributes:
@@ -187,92 +194,45 @@ class Played(NamedTuple):
         sizes: Bytes that are kept and sent.
     """
 
-    client: Counter[str]
-    server: Counter[str]
-    scored: Counter[str]
-    sizes: Counter[str]
+    client: dict[str, Number]
+    server: dict[str, Number]
+    scored: dict[str, Number]
+    sizes: dict[str, Number]
 
 
-def play(algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> Played:
-    """Plays two rounds with the same clients, and counts the second, in which everyone has a past.
+def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> CountedRound:
+    """Simulates two rounds with the same clients, and counts the second, in which everyone has a past.
 
     Args:
-        algorithm: Whose functions are watched.
+        algorithm: Whose rounds they are.
         sizes: How large everything is.
         training: Whether there are clipping and weight decay.
     """
-    federation = _Federation(algorithm, sizes, training)
-    federation.round(1)
-    return federation.round(2)
+    initial, gradient = (
+        torch.linspace(first, last, sizes.parameters, dtype=sizes.dtype) for first, last in ((0.5, 1.5), (-1.0, 1.0))
+    )
+    task = FreeGradients(initial, gradient, steps=sizes.steps, samples=_SAMPLES)
+    everyone, cohort = np.arange(sizes.population), np.arange(sizes.participants)
+    counts: dict[Section, OperationCounter] = {}
+    simulation = Simulation(algorithm, task, everyone, samples=np.full(sizes.population, _SAMPLES), training=training)
+    simulation.observer = counts.__getitem__
+    engine = ReferenceEngine(no_heartbeat, counts.__getitem__)
+    for _ in range(2):
+        counts.update({section: OperationCounter() for section in get_args(Section)})
+        before, task.batches, task.full = simulation.state, 0, 0
+        advance(simulation.round(cohort=cohort), engine)
+        simulation.scored_model()
+    after = simulation.state
+    of_clients = counts["client"].counts | Counter({"g": task.batches, "G": task.full})
+    sent = {"down": after.bytes_down - before.bytes_down, "up": after.bytes_up - before.bytes_up}
+    return CountedRound(
+        client=_shares(of_clients, sizes.participants),
+        server=dict(counts["server"].counts),
+        scored=dict(counts["scored"].counts),
+        sizes=kept_bytes(simulation) | _shares(sent, sizes.participants),
+    )
 
 
-class _Federation:
-    """Clients whose gradient is always the same and costs nothing. A round is the engine's, without its safety nets."""
-
-    def __init__(self, algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> None:
-        self._algorithm, self._sizes, self._training = algorithm, sizes, training
-        self._gradient = torch.linspace(-1.0, 1.0, sizes.parameters, dtype=sizes.dtype)
-        self._cloud = torch.linspace(0.5, 1.5, sizes.parameters, dtype=sizes.dtype)
-        self._server = algorithm.server_init(self._cloud)
-        self._clients = [algorithm.client_init(self._cloud) for _ in range(sizes.participants)]
-        self._steps, self._samples = self._cloud.new_tensor([sizes.steps]), self._cloud.new_tensor([_SAMPLES])
-        self._models: dict[int, Tensor] = {}
-        self._scored = ScoredModel.empty(self._cloud)
-        self._population = Population(sizes.population, float(_SAMPLES)) if algorithm.needs_population else None
-
-    def round(self, number: int) -> Played:
-        at_client, at_server, at_simulator = OperationCounter(), OperationCounter(), OperationCounter()
-        sizes: Counter[str] = Counter()
-        for phase, work in enumerate(self._algorithm.phases):
-            context = ServerContext(
-                round=number,
-                phase=phase,
-                eta=self._training.eta(number),
-                base_eta=self._training.learning_rate,
-                known_population=self._population,
-            )
-            with at_server:
-                message = self._algorithm.downlink(self._server, self._cloud, context)
-            replies, changes = [], list[tuple[Tensor, Tensor | None, float]]()
-            for client in range(len(self._clients)):
-                with at_client if client == 0 else contextlib.nullcontext():
-                    reply, model = self._work(client, work, message, context)
-                replies.append((client, reply))
-                if work is Work.TRAIN:
-                    changes.append((model, self._models.get(client), 1.0))
-                    self._models[client] = model
-            if changes:
-                with at_simulator:
-                    self._scored = self._scored.with_models(changes)
-            with at_server:
-                reduced = reduce_replies(self._algorithm.means, replies)
-                update = self._algorithm.server_step(self._server, self._cloud, reduced, context)
-            self._server, self._cloud = update.server, update.cloud
-            at_client.counts.update({"g": self._sizes.steps} if work is Work.TRAIN else {"G": 1})
-            sizes.update({"down": message_bytes(message), "up": message_bytes(replies[0][1])})
-        with at_simulator:
-            self._scored.value(self._cloud)
-        sizes["client"] = message_bytes(self._clients[0])
-        sizes["server"] = message_bytes(self._server)
-        sizes["scored client"] = message_bytes(self._models.values()) // len(self._clients)
-        sizes["scored server"] = message_bytes([self._scored.total])
-        return Played(at_client.counts, at_server.counts, at_simulator.counts, sizes)
-
-    def _work(self, client: int, work: Work, message: Any, server: ServerContext) -> tuple[Any, Tensor]:
-        """One client's reply, and what it was made of: its model, or its gradient over all samples."""
-        state, result = self._clients[client], self._gradient
-        context = ClientContext(
-            round=server.round,
-            phase=server.phase,
-            eta=server.eta,
-            base_eta=server.base_eta,
-            steps=self._steps,
-            samples=self._samples,
-        )
-        correction = self._algorithm.client_start(state, message, context)
-        if work is Work.TRAIN:
-            result = correction.start
-            for _ in range(self._sizes.steps):
-                result = local_step(result, self._gradient, correction, server.eta, self._training)
-        self._clients[client], reply = self._algorithm.client_finish(state, message, result, context)
-        return reply, result
+def _shares(counts: Mapping[str, int], clients: int) -> dict[str, Number]:
+    """What one of equal clients has of the counts of all."""
+    return {kind: whole_or_fraction(Fraction(count, clients)) for kind, count in counts.items() if count}

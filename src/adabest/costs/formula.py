@@ -1,4 +1,4 @@
-"""Costs as formulas: sums of products of symbols, written like the paper's, and derived from counts.
+"""Formulas of costs: sympy expressions that are written like the paper's, and fitted to counts.
 
 =========  ==========================================================================
 ``K``      local steps of a client in a round
@@ -9,124 +9,141 @@
 ``s``      an addition or subtraction of two numbers
 ``m``      a multiplication or division of two numbers
 =========  ==========================================================================
+
+No other module of the package imports sympy, which takes half a second.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-Term = tuple[str, ...]
+import sympy
+
 Number = int | Fraction
 
-_LOOPS = ("K", "|P|")  # what products are put together by when a formula is shown
-_ORDER = (*_LOOPS, "n", "g", "G", "s", "m")
+_LOOPS = ("K", "|P|")  # products that have one of these are written in brackets behind it
+_GRADIENTS = ("g", "G")
+_ORDER = (*_LOOPS, "n", *_GRADIENTS, "s", "m")
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A sum of products of symbols: with symbols for them, ``K * (g + 2 * n * s)`` is the formula K(g + 2ns).
+    """A sum of products of symbols, such as ``K * (g + 2 * n * s)``, which prints as K(g + 2ns).
 
     Attributes:
-        terms: The factor of each product. None is zero, and the symbols of a product are in one order.
+        expression: The sum as sympy has it, expanded, so that equal formulas compare equal.
     """
 
-    terms: Mapping[Term, Fraction]
+    expression: Any
 
     def __add__(self, other: "Formula | Number") -> "Formula":
-        return _collect([*self.terms.items(), *_formula(other).terms.items()])
+        return _expanded(self.expression + _expression(other))
 
-    def __sub__(self, other: "Formula") -> "Formula":
-        return self + -1 * other
+    def __sub__(self, other: "Formula | Number") -> "Formula":
+        return _expanded(self.expression - _expression(other))
 
     def __mul__(self, other: "Formula | Number") -> "Formula":
-        pairs = [(a, b) for a in self.terms.items() for b in _formula(other).terms.items()]
-        return _collect([(one + two, factor * times) for (one, factor), (two, times) in pairs])
+        return _expanded(self.expression * _expression(other))
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def symbols(self) -> set[str]:
-        """All symbols in it."""
-        return {symbol for term in self.terms for symbol in term}
+    def __bool__(self) -> bool:
+        return bool(self.expression != 0)
 
-    def where(self, keep: Callable[[Term], bool]) -> "Formula":
-        """The part whose products fit a rule."""
-        return Formula({term: factor for term, factor in self.terms.items() if keep(term)})
+    def symbols(self) -> set[str]:
+        """The names of all symbols."""
+        return {symbol.name for symbol in self.expression.free_symbols}
+
+    def with_symbol(self, name: str) -> "Formula":
+        """The sum of those products that have a symbol."""
+        return Formula(self.expression - self.expression.subs(sympy.Symbol(name), 0))
 
     def value(self, values: Mapping[str, int]) -> Number:
-        """What it comes to; symbols without a value count as one."""
-        total = Fraction(0)
-        for term, factor in self.terms.items():
-            product = factor
-            for symbol in term:
-                product *= values.get(symbol, 1)
-            total += product
-        return total.numerator if total.denominator == 1 else total
+        """The number that a formula comes to; symbols without a value count as one."""
+        total = self.expression.subs({symbol: values.get(symbol.name, 1) for symbol in self.expression.free_symbols})
+        return whole_or_fraction(Fraction(int(total.p), int(total.q)))
 
     def __str__(self) -> str:
         parts = []
         for loop in (*_LOOPS, ""):
-            inside = [(term, factor) for term, factor in self.terms.items() if _loop(term) == loop]
+            inside = [product for product in _products(self.expression) if product.loop == loop]
             if loop and len(inside) > 1:
-                parts.append(f"{loop}({' + '.join(_text(term[1:], factor) for term, factor in inside)})")
+                parts.append(f"{loop}({' + '.join(product.text(product.names[1:]) for product in inside)})")
             else:
-                parts += [_text(term, factor) for term, factor in inside]
+                parts += [product.text(product.names) for product in inside]
         return " + ".join(parts) or "0"
+
+
+def whole_or_fraction(value: Fraction) -> Number:
+    """A number as an int where it is whole."""
+    return value.numerator if value.denominator == 1 else value
 
 
 def symbol(name: str) -> Formula:
     """The formula that is just a symbol."""
-    return Formula({(name,): Fraction(1)})
+    return Formula(sympy.Symbol(name))
 
 
-def bilinear(points: Mapping[tuple[int, int], int], rows: Formula, columns: Formula) -> Formula:
+def bilinear(points: Mapping[tuple[int, int], Number], rows: Formula, columns: Formula) -> Formula:
     """The formula a + b x + c y + d x y that goes through four counts.
 
     Args:
         points: Counts at (x, y) for each of two values of x and two of y.
-        rows: What x stands for.
-        columns: What y stands for.
+        rows: The symbol for x.
+        columns: The symbol for y.
     """
-    (x0, x1), (y0, y1) = (sorted({point[axis] for point in points}) for axis in (0, 1))
-    width, height = x1 - x0, y1 - y0
-    corner = points[x0, y0]
-    both = Fraction(points[x1, y1] - points[x1, y0] - points[x0, y1] + corner, width * height)
-    along = Fraction(points[x1, y0] - corner, width) - both * y0
-    across = Fraction(points[x0, y1] - corner, height) - both * x0
-    rest = corner - along * x0 - across * y0 - both * x0 * y0
-    return both * rows * columns + along * rows + across * columns + rest
+    across, along = (sorted({point[axis] for point in points}) for axis in (0, 1))
+    lines = {y: sympy.interpolate([(x, _rational(points[x, y])) for x in across], rows.expression) for y in along}
+    return _expanded(sympy.interpolate(list(lines.items()), columns.expression))
 
 
-def _formula(value: Formula | Number) -> Formula:
-    return value if isinstance(value, Formula) else _collect([((), Fraction(value))])
+@dataclass(frozen=True)
+class _Product:
+    """One product of a sum: its number, and its symbols in the order in which they are written."""
+
+    factor: Fraction
+    names: tuple[str, ...]
+
+    @property
+    def loop(self) -> str:
+        return self.names[0] if self.names and self.names[0] in _LOOPS else ""
+
+    @property
+    def place(self) -> tuple[bool, list[tuple[int, str]]]:
+        """The place in a sum: gradients first, then the others by their symbols, and bare numbers last."""
+        return not set(_GRADIENTS) & set(self.names), [_rank(name) for name in self.names] or [(len(_ORDER) + 1, "")]
+
+    def text(self, names: Collection[str]) -> str:
+        """The product as the paper writes it: 2ns; names of more than a letter are set apart."""
+        joined = "".join(f" {name}" if len(name) > 1 and name not in _LOOPS else name for name in names).strip()
+        if self.factor == 1 and joined:
+            return joined
+        number = str(self.factor.numerator) if self.factor.denominator == 1 else f"{float(self.factor):g}"
+        return f"{number}{joined}"
 
 
-def _collect(products: Iterable[tuple[Term, Fraction]]) -> Formula:
-    collected: dict[Term, Fraction] = {}
-    for term, factor in products:
-        ordered = tuple(sorted(term, key=_rank))
-        collected[ordered] = collected.get(ordered, Fraction(0)) + factor
-    in_order = sorted(collected.items(), key=lambda pair: _place(pair[0]))
-    return Formula({term: factor for term, factor in in_order if factor})
+def _products(expression: Any) -> list[_Product]:
+    """The products of an expanded sum, in the order in which they are written."""
+    products = []
+    for term, factor in expression.as_coefficients_dict().items():
+        powers = term.as_powers_dict() if term.free_symbols else {}
+        names = [base.name for base, exponent in powers.items() for _ in range(int(exponent))]
+        products.append(_Product(Fraction(int(factor.p), int(factor.q)), tuple(sorted(names, key=_rank))))
+    return sorted((product for product in products if product.factor), key=lambda product: product.place)
 
 
 def _rank(name: str) -> tuple[int, str]:
     return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
 
-def _place(term: Term) -> tuple[bool, list[tuple[int, str]]]:
-    """Gradients first, then the others by their symbols, and mere numbers last."""
-    return (not {"g", "G"} & set(term), [_rank(name) for name in term] or [(len(_ORDER) + 1, "")])
+def _expanded(expression: Any) -> Formula:
+    return Formula(sympy.expand(expression))
 
 
-def _loop(term: Term) -> str:
-    return term[0] if term and term[0] in _LOOPS else ""
+def _expression(value: Formula | Number) -> Any:
+    return value.expression if isinstance(value, Formula) else _rational(value)
 
 
-def _text(term: Term, factor: Fraction) -> str:
-    """A product as the paper writes it: 2ns; names of more than a letter are set apart."""
-    text = "".join(f" {name}" if len(name) > 1 and name not in _LOOPS else name for name in term).strip()
-    return text if factor == 1 and text else f"{_plain(factor)}{text}"
-
-
-def _plain(factor: Fraction) -> str:
-    return str(factor.numerator) if factor.denominator == 1 else f"{float(factor):g}"
+def _rational(value: Number) -> Any:
+    return sympy.Rational(value.numerator, value.denominator)

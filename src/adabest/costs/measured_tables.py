@@ -2,10 +2,10 @@
 
 import statistics
 
-from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, Middle
+from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, MedianInterval
+from adabest.report.numbers import MISSING, three_digits, two_places, with_commas, with_interval
 from adabest.report.table import Table
 
-_NONE = "–"
 _BYTES = ("paper", "bytes, paper", "counted", "bytes, counted", "bytes, measured")
 _RATIOS = ("× paper", "× counted", "× measured")  # times FedAvg's
 
@@ -40,11 +40,11 @@ def measured_cost_notes(measured: MeasuredCosts) -> list[str]:
         f"Measured: {measured.repeats} rounds of each algorithm, one of each after another, by the {engine} engine in "
         f"{precision} on {source.get('device')} with {source.get('threads')} threads of {source.get('processors')} "
         f"processors; {versions}; commit {source.get('commit')}.",
-        f"Times are {_kind(measured)}. “×” is times FedAvg's: measured, the median of the ratios to its round of the "
-        "same turn, and in brackets where that lies with a confidence of 95 % (of fewer than six rounds, the least and "
-        "the greatest); for the paper and as counted, a ratio of operations, as if all took the same time. Times fit "
-        "if the counted ratio lies within the brackets, else they are “more” or “less”. Bytes fit if they are "
-        "those that were counted, to the last one.",
+        f"Times are {_clock_in_words(measured)}. “×” is times FedAvg's: measured, the median of the ratios to its "
+        "round of the same turn, and in brackets where that lies with a confidence of 95 % (of fewer than six rounds, "
+        "the least and the greatest); for the paper and as counted, a ratio of operations, as if all took the same "
+        "time. Times fit if the counted ratio lies within the brackets, else they are “more” or “less”. Bytes fit if "
+        "they are those that were counted, to the last one.",
         "Bytes both ways, in units of FedAvg's: "
         + ", ".join(f"{label} {_both_ways(of) / plain:.2f}" for label, of in found.items())
         + ".",
@@ -63,7 +63,7 @@ def measured_cost_text(measured: MeasuredCosts) -> str:
 def _communication(measured: MeasuredCosts) -> Table:
     model = measured.sizes.parameters * measured.sizes.dtype.itemsize
     rows = tuple(
-        (label, way, *_bytes(cost), _times(cost.measured, model), _fits(cost))
+        (label, way, *_bytes(cost), _models(cost.measured, model), _fits(cost))
         for label, of in measured.algorithms.items()
         for way, cost in of.sent.items()
     )
@@ -77,8 +77,8 @@ def _storage(measured: MeasuredCosts) -> Table:
             label,
             where,
             *_bytes(of.kept[where]),
-            _number(of.kept[f"scored_{where}"].measured),
-            _number(of.beside) if where == "server" else _NONE,
+            with_commas(of.kept[f"scored_{where}"].measured),
+            with_commas(of.beside) if where == "server" else MISSING,
             _fits(of.kept[where], of.kept[f"scored_{where}"]),
         )
         for label, of in measured.algorithms.items()
@@ -96,10 +96,10 @@ def _compute(measured: MeasuredCosts, title: str, names: tuple[str, str], share:
     for label, of in measured.algorithms.items():
         cost, took, expected = of.computed[computed], of.seconds[part], of.expected[part]
         ratio = took.over(plain)
-        clock = [_middle(took.over(plain, by_the_clock=True))] if plain.cpu else []
-        fits = _within(expected["counted"], ratio) if of is not measured.baseline else _NONE
-        milliseconds = _short(1e3 * statistics.median(took.best_known) / share)
-        formulas = (cost.paper or _NONE, cost.counted)
+        clock = [with_interval(*took.over(plain, by_the_clock=True))] if plain.cpu else []
+        fits = _within(expected["counted"], ratio) if of is not measured.baseline else MISSING
+        milliseconds = _milliseconds(statistics.median(took.best_known) / share)
+        formulas = (cost.paper or MISSING, cost.counted)
         rows.append((label, *formulas, milliseconds, *_ratios(expected, ratio), *clock, fits))
     clock = ["× by the clock"] if plain.cpu else []
     return Table(("algorithm", "paper", "counted", "ms", *_RATIOS, *clock, "fits"), tuple(rows), title)
@@ -118,9 +118,9 @@ def _arithmetic(measured: MeasuredCosts) -> Table:
         rows.append(
             (
                 label,
-                _NONE if cost.paper_value is None else f"{cost.paper_value / each:.2f}",
-                f"{cost.counted_value / each:.2f}",
-                f"{nanoseconds:.2f}",
+                two_places(None if cost.paper_value is None else cost.paper_value / each),
+                two_places(cost.counted_value / each),
+                two_places(nanoseconds),
                 *_ratios(of.expected["arithmetic"], ratio),
                 f"{share:.2g}",
             )
@@ -129,28 +129,29 @@ def _arithmetic(measured: MeasuredCosts) -> Table:
     return Table(head, tuple(rows), "Compute: a client's own arithmetic, a parameter and step")
 
 
-def _ratios(expected: dict[str, float | None], measured: Middle) -> tuple[str, str, str]:
-    theirs, ours = (_NONE if value is None else f"{value:.4f}" for value in (expected["paper"], expected["counted"]))
-    return theirs, ours, _middle(measured)
+def _ratios(expected: dict[str, float | None], measured: MedianInterval) -> tuple[str, str, str]:
+    theirs, ours = (MISSING if value is None else f"{value:.4f}" for value in (expected["paper"], expected["counted"]))
+    return theirs, ours, with_interval(*measured)
 
 
-def _middle(ratio: Middle) -> str:
-    spread = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low != ratio.high else ""
-    return f"{ratio.median:.3f}{spread}"
-
-
-def _within(expected: float | None, measured: Middle) -> str:
+def _within(expected: float | None, measured: MedianInterval) -> str:
     """Whether what was expected lies where the median does."""
     if expected is None:
-        return _NONE
+        return MISSING
     if measured.low <= expected <= measured.high:
         return "yes"
     return "more" if measured.low > expected else "less"
 
 
 def _bytes(cost: Cost) -> tuple[str, ...]:
-    paper = cost.paper or _NONE
-    return paper, _number(cost.paper_value), cost.counted, _number(cost.counted_value), _number(cost.measured)
+    paper = cost.paper or MISSING
+    return (
+        paper,
+        with_commas(cost.paper_value),
+        cost.counted,
+        with_commas(cost.counted_value),
+        with_commas(cost.measured),
+    )
 
 
 def _fits(*costs: Cost) -> str:
@@ -161,19 +162,15 @@ def _both_ways(of: MeasuredAlgorithm) -> float:
     return sum(cost.measured or 0 for cost in of.sent.values())
 
 
-def _kind(measured: MeasuredCosts) -> str:
+def _clock_in_words(measured: MeasuredCosts) -> str:
     return "CPU times, of all cores together" if measured.baseline.seconds["clients"].cpu else "by the clock"
 
 
-def _times(value: float | None, model: int) -> str:
-    return _NONE if value is None else f"{value / model:.2f}"
+def _models(sent: float | None, model: int) -> str:
+    """Bytes in units of a model's."""
+    return two_places(None if sent is None else sent / model)
 
 
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return _NONE
-    return f"{value:,}" if value == int(value) else f"{value:,.1f}"
+def _milliseconds(seconds: float) -> str:
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else three_digits(milliseconds)

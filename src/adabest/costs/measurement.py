@@ -15,7 +15,7 @@ from adabest.algorithms.catalog import ALGORITHMS
 from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.costs.count import AlgorithmCosts, count_costs
 from adabest.costs.formula import Formula, Number
-from adabest.costs.round_timing import Bench
+from adabest.costs.round_timing import TimedFederation
 from adabest.costs.sizes import Sizes, find_sizes
 from adabest.errors import InputError
 from adabest.runs.build import environment, make_engine
@@ -67,18 +67,18 @@ def measure_costs(
     _refuse_uneven(config)
     with StopRequests() as requests, Surroundings.of(config, components).entered():
         engine = make_engine(config)(requests.heartbeat)
-        benches = [Bench(label, *run, engine, requests.heartbeat) for label, run in runs.items()]
-        sizes = _sizes(config, components, benches[0])
+        federations = [TimedFederation(label, *run, engine, requests.heartbeat) for label, run in runs.items()]
+        sizes = _sizes(config, components, federations[0])
         counted = {label: count_costs([run[1].algorithm], sizes) for label, run in runs.items()}
         for number in range(repeats + 1):
-            turn = number % len(benches)  # another one begins each time, so that none always follows the same
-            for bench in benches[turn:] + benches[:turn]:
-                bench.round(counts=number > 0, evaluate=number == repeats)
+            turn = number % len(federations)  # another one begins each time, so that none always follows the same
+            for federation in federations[turn:] + federations[:turn]:
+                federation.round(counts=number > 0, evaluate=number == repeats)
         there = environment(config)
     found = {}
-    for bench in benches:
-        (own,), baseline = counted[bench.label].algorithms.values(), counted[bench.label].baseline
-        found[bench.label] = _result(bench, own, baseline, sizes, guarded=config.clip > 0)
+    for federation in federations:
+        (own,), baseline = counted[federation.label].algorithms.values(), counted[federation.label].baseline
+        found[federation.label] = _result(federation, own, baseline, sizes, guarded=config.clip > 0)
     told = {**used, "engine": config.engine, "precision": config.precision}
     plain = {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
     return MeasuredCosts(
@@ -113,13 +113,13 @@ def _refuse_uneven(config: Config) -> None:
         )
 
 
-def _sizes(config: Config, components: Components, bench: Bench) -> Sizes:
+def _sizes(config: Config, components: Components, federation: TimedFederation) -> Sizes:
     """The sizes of what is measured, as far as costs depend on them.
 
     Raises:
         InputError: If clients differ in their number of steps.
     """
-    dataset, steps = components.dataset, bench.steps()
+    dataset, steps = components.dataset, federation.steps()
     if len(steps) > 1:
         raise InputError(
             f"clients make from {min(steps)} to {max(steps)} local steps a round, but costs are those of equal "
@@ -133,7 +133,7 @@ def _sizes(config: Config, components: Components, bench: Bench) -> Sizes:
     }
     cohort = {
         "steps": steps.pop(),
-        "participants": bench.participants,
+        "participants": federation.participants,
         "population": config.clients,
         "precision": "float64" if config.dtype == torch.float64 else "float32",
     }
@@ -158,16 +158,16 @@ def _plain(value: Number) -> float:
 
 
 def _result(
-    bench: Bench, counted: AlgorithmCosts, baseline: AlgorithmCosts, sizes: Sizes, *, guarded: bool
+    federation: TimedFederation, counted: AlgorithmCosts, baseline: AlgorithmCosts, sizes: Sizes, *, guarded: bool
 ) -> MeasuredAlgorithm:
     """What was measured, beside what was expected."""
-    values, unit, paper, kept = sizes.values(), sizes.dtype.itemsize, counted.paper, bench.kept()
+    values, unit, paper, kept = sizes.values(), sizes.dtype.itemsize, counted.paper, federation.kept()
     cost = functools.partial(_cost, values=values)
     return MeasuredAlgorithm(
-        algorithm=bench.label,
+        algorithm=federation.label,
         sent={
-            "down": cost(counted.down, paper.down, unit, bench.sent("down")),
-            "up": cost(counted.up, paper.up, unit, bench.sent("up")),
+            "down": cost(counted.down, paper.down, unit, federation.sent("down")),
+            "up": cost(counted.up, paper.up, unit, federation.sent("up")),
         },
         kept={
             "client": cost(counted.client_bytes, paper.client_storage, unit, kept["client"]),
@@ -175,13 +175,13 @@ def _result(
             "scored_client": cost(counted.scored_client_bytes, None, unit, kept["scored_client"]),
             "scored_server": cost(counted.scored_server_bytes, None, unit, kept["scored_server"]),
         },
-        beside=bench.beside(),
+        beside=federation.beside(),
         computed={
             "client": cost(counted.client.arithmetic, paper.client, 1),
             "server": cost(counted.server.arithmetic, paper.server, 1),
         },
         expected=_expected(counted, baseline, sizes, guarded=guarded),
-        seconds=bench.seconds(),
+        seconds=federation.seconds(),
     )
 
 

@@ -17,7 +17,7 @@ from adabest.runs.files.atomic_files import write_texts
 
 
 @dataclass(frozen=True)
-class Costs:
+class RoundCosts:
     """What a round costs.
 
     Attributes:
@@ -36,7 +36,7 @@ class Costs:
     files: list[Path]
 
 
-def costs(
+def round_costs(
     model: str | nn.Module | Factory | None = None,
     *,
     algorithms: Sequence[str | Algorithm] | None = None,
@@ -49,7 +49,7 @@ def costs(
     population: int = 100,
     precision: Precision = "float32",
     out: str | Path | None = None,
-) -> Costs:
+) -> RoundCosts:
     """Works out what a round of each algorithm computes, stores and sends: the paper's formulas, and ours as counted.
 
     Args:
@@ -82,4 +82,4 @@ def costs(
     if out is not None:
         texts = {f"{name}.csv": table.csv() for name, table in tables.items()}
         files = write_texts(Path(out), {"costs.md": cost_text(counted), **texts})
-    return Costs(sizes, counted.algorithms, tables, cost_notes(counted), files)
+    return RoundCosts(sizes, counted.algorithms, tables, cost_notes(counted), files)

@@ -1,32 +1,24 @@
-"""A bench on which rounds of one algorithm are played and timed: a real simulation, looked at from outside."""
+"""Timed rounds of one algorithm: a real simulation, observed from outside."""
 
-import functools
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
-from torch import Tensor
-
-from adabest.algorithms.base import ClientContext, Update, Work
 from adabest.costs.cost_file import Times
 from adabest.costs.formula import Number
-from adabest.costs.stopwatch import Spent, alone, timed
-from adabest.engine.interface import Engine, Exchange, Outcome, stacked_context, stacked_states
-from adabest.engine.local_step import local_step
+from adabest.costs.free_gradients import FreeGradients
+from adabest.costs.stopwatch import SectionTimer, Spent, read_clocks
+from adabest.costs.storage import kept_bytes, metrics_bytes
+from adabest.engine.interface import Engine, Request, stacked_states
 from adabest.engine.metrics import Metrics
-from adabest.engine.reduction import reduce_replies
-from adabest.engine.simulation import message_bytes
+from adabest.engine.reference import ReferenceEngine
 from adabest.errors import Diverged, InputError
 from adabest.runs.build import build_federation
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat
 
-_AGAIN = 5  # times that the server's short work is done in a row
 
-
-class Bench:
-    """A federation whose rounds are measured.
+class TimedFederation:
+    """A federation whose rounds are timed.
 
     Attributes:
         label: The algorithm's.
@@ -38,7 +30,7 @@ class Bench:
     ) -> None:
         federation = build_federation(config, components, heartbeat)
         self.label = label
-        self._algorithm, self._engine = components.algorithm, engine
+        self._engine, self._heartbeat = engine, heartbeat
         self._task, self._simulation = federation.task, federation.simulation
         self._clients = federation.partition.training.tolist()
         self._device = federation.task.initial_model().device
@@ -52,7 +44,7 @@ class Bench:
         return {self._task.steps(client) for client in self._clients}
 
     def round(self, *, counts: bool, evaluate: bool) -> None:
-        """Plays a round.
+        """Simulates a round.
 
         Args:
             counts: Whether its time is kept.
@@ -62,7 +54,7 @@ class Bench:
             InputError: If the algorithm diverges.
         """
         try:
-            times = self._play(evaluate)
+            times = self._timed_round(evaluate)
         except Diverged as error:
             raise InputError(
                 f"{self.label} diverges in round {self._simulation.state.round + 1} ({error}), so its costs can't be "
@@ -72,91 +64,57 @@ class Bench:
             for part, spent in times.items():
                 self._times[part].append(spent)
 
-    def _play(self, evaluate: bool) -> dict[str, Spent]:
-        """A round of the simulation; beside it, what it has its algorithm do is done again, alone."""
-        server, cloud = self._simulation.state.server, self._simulation.state.cloud
-        times = dict.fromkeys(self._times, Spent())
+    def _timed_round(self, evaluate: bool) -> dict[str, Spent]:
+        """Simulates a round, in which the engine and the server are timed, and beside it the clients' arithmetic."""
+        self._simulation.observer = timer = SectionTimer(self._device)
+        at_clients = Spent()
         lane = self._simulation.round(evaluate=evaluate)
         try:
             request = next(lane)
             self._took_part += len(request.clients)
             while True:
-                (answer,), at_clients = timed(functools.partial(self._engine.exchange, [request]), self._device)
+                begin = read_clocks(self._device)
+                (answer,) = self._engine.exchange([request])
+                at_clients = at_clients.plus(read_clocks(self._device).minus(begin))
                 if isinstance(answer, Diverged):
                     raise answer
-                with alone():
-                    update, at_server = timed(
-                        functools.partial(self._serve, request, answer, server, cloud), self._device
-                    )
-                server, cloud = update.server, update.cloud
-                times["clients"] = times["clients"].plus(at_clients)
-                times["server"] = times["server"].plus(at_server, 1 / _AGAIN)
-                times["arithmetic"] = times["arithmetic"].plus(self._arithmetic(request))
+                self._repeat_without_gradients(request, timer)
                 request = lane.send(answer)
         except StopIteration as end:
             self._metrics = end.value or {}
-        return times
+        return {"clients": at_clients, "arithmetic": timer.spent["client"], "server": timer.spent["server"]}
 
-    def _serve(self, request: Exchange, outcomes: Sequence[Outcome], server: Any, cloud: Tensor) -> Update:
-        """All that a server computes, several times."""
-        algorithm, context = self._algorithm, request.context
-        for _ in range(_AGAIN):
-            algorithm.downlink(server, cloud, context)
-            replies = reduce_replies(algorithm.means, [(outcome.client, outcome.reply) for outcome in outcomes])
-            update = algorithm.server_step(server, cloud, replies, context)
-        return update
+    def _repeat_without_gradients(self, request: Request, timer: SectionTimer) -> None:
+        """Has the clients' work done again in plain torch, with gradients that cost nothing, and timed.
 
-    def _arithmetic(self, request: Exchange) -> Spent:
-        """What the clients compute beside gradients, in plain torch: on a CPU one by one, on a GPU all at once."""
-        clients, spent = list(request.clients), Spent()
-        for group in [[client] for client in clients] if self._device.type == "cpu" else [clients]:
-            states = stacked_states([request.clients[client] for client in group])
-            context = stacked_context(request, group)
-            gradient = request.message.cloud.repeat(len(group), 1)  # what it is doesn't matter
-            with alone():
-                work = functools.partial(self._compute, request, states, context, gradient)
-                spent = spent.plus(timed(work, self._device)[1])
-        return spent
-
-    def _compute(self, request: Exchange, states: Any, context: ClientContext, gradient: Tensor) -> None:
-        correction = self._algorithm.client_start(states, request.message, context)
-        w = gradient
-        if request.work is Work.TRAIN:
-            w = correction.start
-            for _ in range(self._task.steps(next(iter(request.clients)))):
-                w = local_step(w, gradient, correction, context.eta, request.training)
-        self._algorithm.client_finish(states, request.message, w, context)
+        On a CPU clients come one after another; a GPU has all of them at once, as a single client whose vectors are
+        stacked: one alone would leave it idle.
+        """
+        clients, like = dict(request.clients), request.message.cloud
+        gradient = like.clone()  # its values don't matter
+        if self._device.type != "cpu":
+            gradient = like.repeat(len(clients), 1)
+            clients = {next(iter(clients)): stacked_states(list(clients.values()))}
+        anyone = next(iter(clients))
+        free = FreeGradients(like, gradient, steps=self._task.steps(anyone), samples=self._task.samples(anyone))
+        ReferenceEngine(self._heartbeat, timer).exchange([request._replace(task=free, clients=clients)])
 
     def sent(self, way: str) -> Number:
         """Bytes that went ``down`` to or ``up`` from each client of a round, by the metrics of the last one."""
         return Fraction(int(self._metrics[f"bytes_{way}"] or 0), self._took_part)
 
     def kept(self) -> dict[str, Number]:
-        """Bytes between rounds, of the algorithm and for the scored model, of each client seen and of the server."""
-        simulation, state = self._simulation, self._simulation.state
-        seen = list(state.clients)
-        return {
-            "client": Fraction(sum(message_bytes(simulation.client_state(client)) for client in seen), len(seen)),
-            "server": message_bytes(state.server),
-            "scored_client": Fraction(message_bytes(map(simulation.client_model, seen)), len(seen)),
-            "scored_server": state.scored.total.nbytes,
-        }
+        """Bytes between rounds, of the algorithm and for the scored model."""
+        return kept_bytes(self._simulation)
 
     def beside(self) -> int:
-        """Bytes of θ̄ and h that the simulator holds and the server, by its algorithm, wouldn't."""
-        state = self._simulation.state
-        own = set(map(_place, [state.cloud, *state.server]))
-        held = {_place(tensor): tensor for tensor in (state.aggregate, state.h) if tensor is not None}
-        return message_bytes(tensor for place, tensor in held.items() if place not in own)
+        """Bytes that the simulator keeps for metrics alone."""
+        return metrics_bytes(self._simulation)
 
     def seconds(self) -> dict[str, Times]:
-        """What the rounds took: the clients, their arithmetic alone, and the server."""
+        """Times of the rounds: of the clients, of their arithmetic alone, and of the server."""
         on_cores = self._device.type == "cpu"
         return {
             part: Times([one.wall for one in spent], [one.cpu for one in spent] if on_cores else [])
             for part, spent in self._times.items()
         }
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

@@ -1,16 +1,16 @@
-"""How long something takes, wherever it is computed."""
+"""Times of work on any device: by the clock, and of all cores together."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.workers import one_thread
-
-T = TypeVar("T")
+from adabest.engine.sections import Section
+from adabest.engine.threads import one_thread
 
 
 class Spent(NamedTuple):
@@ -19,27 +19,37 @@ class Spent(NamedTuple):
     wall: float = 0.0
     cpu: float = 0.0
 
-    def plus(self, other: "Spent", times: float = 1.0) -> "Spent":
-        """With so many times what something else took."""
-        return Spent(self.wall + times * other.wall, self.cpu + times * other.cpu)
+    def plus(self, other: "Spent") -> "Spent":
+        """The sum."""
+        return Spent(self.wall + other.wall, self.cpu + other.cpu)
+
+    def minus(self, other: "Spent") -> "Spent":
+        """The difference."""
+        return Spent(self.wall - other.wall, self.cpu - other.cpu)
 
 
-def timed(work: Callable[[], T], device: torch.device) -> tuple[T, Spent]:
-    """Does some work, and says what it took until the device was done with it."""
-    _wait(device)
-    wall, cpu = time.perf_counter(), time.process_time()
-    result = work()
-    _wait(device)
-    return result, Spent(time.perf_counter() - wall, time.process_time() - cpu)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """While entered, torch has one core, as a client has, and keeps its memory: what takes time then is arithmetic."""
-    with one_thread(), malloc.kept():
-        yield
-
-
-def _wait(device: torch.device) -> None:
+def read_clocks(device: torch.device) -> Spent:
+    """Both clocks, once a device has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return Spent(time.perf_counter(), time.process_time())
+
+
+class SectionTimer:
+    """An observer that adds up what each section takes, with the machine to itself.
+
+    Attributes:
+        spent: By section.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.spent: defaultdict[Section, Spent] = defaultdict(Spent)
+
+    @contextlib.contextmanager
+    def __call__(self, section: Section) -> Iterator[None]:
+        """Times a section on one core, as a client has, with freed memory kept: what takes time then is arithmetic."""
+        with one_thread(), malloc.freed_memory_kept():
+            begin = read_clocks(self._device)
+            yield
+            self.spent[section] = self.spent[section].plus(read_clocks(self._device).minus(begin))

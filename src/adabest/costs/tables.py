@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from adabest.costs.count import AlgorithmCosts, Costs
-from adabest.costs.formula import Formula, Number
+from adabest.costs.count import AlgorithmCosts, CountedCosts
+from adabest.costs.formula import Formula
+from adabest.report.numbers import MISSING, with_commas
 from adabest.report.table import Table
 
-_NONE = "–"
 
-
-def cost_tables(costs: Costs) -> dict[str, Table]:
+def cost_tables(costs: CountedCosts) -> dict[str, Table]:
     """The three tables of the paper, each in two halves, by name."""
     return {
         "compute-client": _compute_table(
@@ -41,7 +40,7 @@ def cost_tables(costs: Costs) -> dict[str, Table]:
     }
 
 
-def cost_notes(costs: Costs) -> list[str]:
+def cost_notes(costs: CountedCosts) -> list[str]:
     """What must be known to read the tables, in sentences."""
     sizes, counted, simulator = costs.sizes, costs.algorithms, costs.baseline
     values = sizes.values()
@@ -74,20 +73,20 @@ def cost_notes(costs: Costs) -> list[str]:
         "Bytes both ways, in units of FedAvg's: "
         + _grouped({label: f"{float(value / plain):.2f}" for label, value in both_ways.items()}),
         "For the scored model, which no algorithm needs, the simulator keeps "
-        f"{simulator.scored_client_bytes} bytes of each client that has taken part ({_plain(latest)} of all |S|) and "
-        f"{simulator.scored_server_bytes} for their sum, and computes "
+        f"{simulator.scored_client_bytes} bytes of each client that has taken part ({with_commas(latest)} of all |S|) "
+        f"and {simulator.scored_server_bytes} for their sum, and computes "
         f"{_both(simulator.scored.arithmetic, simulator.scored.other)} in a round.",
     ]
 
 
-def cost_text(costs: Costs) -> str:
+def cost_text(costs: CountedCosts) -> str:
     """All tables and notes as a piece of a page."""
     tables = [f"**{table.title}**\n\n{table.markdown()}" for table in cost_tables(costs).values()]
     return "\n".join([*tables, "".join(f"- {note}\n" for note in cost_notes(costs))])
 
 
 def _compute_table(
-    costs: Costs,
+    costs: CountedCosts,
     title: str,
     theirs: Callable[[AlgorithmCosts], Formula | None],
     ours: Callable[[AlgorithmCosts], Formula],
@@ -107,7 +106,7 @@ def _compute_table(
 
 
 def _byte_table(
-    costs: Costs,
+    costs: CountedCosts,
     title: str,
     theirs: Callable[[AlgorithmCosts], Formula | None],
     ours: Callable[[AlgorithmCosts], Formula],
@@ -120,27 +119,31 @@ def _byte_table(
     return Table(("algorithm", "paper", "bytes, paper", "ours", "bytes, ours"), rows, title)
 
 
-def _cells(formula: Formula | None, costs: Costs, unit: int = 1) -> tuple[str, str]:
+def _cells(formula: Formula | None, costs: CountedCosts, unit: int = 1) -> tuple[str, str]:
     """A formula, and what it comes to."""
-    return (_NONE, _NONE) if formula is None else (str(formula), _plain(unit * formula.value(costs.sizes.values())))
+    return (
+        (MISSING, MISSING)
+        if formula is None
+        else (str(formula), with_commas(unit * formula.value(costs.sizes.values())))
+    )
 
 
-def _share(mine: Formula, plain: Formula, costs: Costs) -> str:
+def _share(mine: Formula, plain: Formula, costs: CountedCosts) -> str:
     """How much more it is than FedAvg's, if it is known what a gradient takes."""
     gradient = costs.sizes.gradient
     if "G" in mine.symbols() or ("g" in mine.symbols() and gradient is None):
-        return _NONE
+        return MISSING
     values = {**costs.sizes.values(), "g": gradient or 0}
     return f"{100 * float(mine.value(values) / plain.value(values) - 1):.3g}"
 
 
 def _numbers(counted: AlgorithmCosts, values: Mapping[str, int]) -> str:
     client = (counted.client.numbers + counted.guards.numbers).value(values)
-    return f"{_plain(client)} and {_plain(counted.server.numbers.value(values))}"
+    return f"{with_commas(client)} and {with_commas(counted.server.numbers.value(values))}"
 
 
 def _both(arithmetic: Formula, other: Formula) -> str:
-    return f"{arithmetic}, and {other}" if other.terms else str(arithmetic)
+    return f"{arithmetic}, and {other}" if other else str(arithmetic)
 
 
 def _grouped(texts: Mapping[str, str]) -> str:
@@ -151,7 +154,3 @@ def _grouped(texts: Mapping[str, str]) -> str:
     if len(groups) == 1:
         return f"{next(iter(groups))}."
     return "; ".join(f"{text} ({', '.join(labels)})" for text, labels in groups.items()) + "."
-
-
-def _plain(value: Number) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{float(value):,.1f}"

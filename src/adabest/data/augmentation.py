@@ -1,6 +1,7 @@
-"""Augmentation of training images, as pure functions of the images and of random bits.
+"""Augmentation of training images: pure functions of normalised images and of random bits.
 
-They act on normalised images and on any leading batch dimensions, so that every engine can use them.
+They take any leading batch dimensions, so that every engine can use them. An engine that flips and crops within a
+kernel stores what is to be done to an image as one number, its code: see ``encode_flip_crop``.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from adabest.registry import Registry
 
 Augmentation = Callable[[Tensor, Tensor], Tensor]
 
-PADDING = 4
+_PADDING = 4
+_SHIFTS = 2 * _PADDING + 1  # shifts along one axis: −4 … 4
+_MIRRORED = 128
 
 
 def none(images: Tensor, keys: Tensor) -> Tensor:
@@ -29,7 +32,7 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
         keys: int64 random bits, one word an image, ``[...]``; the four draws of an image are four hashes of its word.
     """
     height, width = images.shape[-2:]
-    mirrored, down, right = flip_crop_moves(keys)
+    mirrored, down, right = flip_crop_draws(keys)
     rows = torch.arange(height, device=images.device) + down[..., None]
     columns = torch.arange(width, device=images.device) + right[..., None]
     inside = _inside(rows, height)[..., :, None] & _inside(columns, width)[..., None, :]
@@ -41,12 +44,26 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
     return torch.where(inside[..., None, :, :], moved, 0.0)
 
 
-def flip_crop_moves(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def flip_crop_draws(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What ``flip_crop`` does to images: whether they are mirrored, and by how much they are shifted down and right."""
     draws = [random.bits(0, random.Purpose.AUGMENTATION, keys, which) for which in range(4)]
     cropped = random.uniform(draws[1]) < 0.5
-    down, right = (torch.where(cropped, random.below(draw, 2 * PADDING + 1) - PADDING, 0) for draw in draws[2:])
+    down, right = (torch.where(cropped, random.below(draw, _SHIFTS) - _PADDING, 0) for draw in draws[2:])
     return random.uniform(draws[0]) < 0.5, down, right
+
+
+def encode_flip_crop(mirrored: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Codes of what is done to images, int32: 128 if mirrored, plus 9 (down + 4) + right + 4."""
+    return (mirrored * _MIRRORED + (down + _PADDING) * _SHIFTS + right + _PADDING).to(torch.int32)
+
+
+def decode_flip_crop(codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What codes stand for: whether images are mirrored, and by how much they are shifted down and right.
+
+    The kernel ``gather`` of ``engine.gpu.kernels.batch`` does the same, in numbers of its own.
+    """
+    shifts = codes % _MIRRORED
+    return codes >= _MIRRORED, shifts // _SHIFTS - _PADDING, shifts % _SHIFTS - _PADDING
 
 
 def _inside(positions: Tensor, size: int) -> Tensor:

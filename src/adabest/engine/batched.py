@@ -1,20 +1,18 @@
-"""The batched engine: all clients of a cohort, and of all runs that are advanced together, as one tensor program."""
+"""The batched engine: all clients of a cohort, and of all runs that are advanced together, train at the same time."""
 
 import contextlib
 import itertools
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.cpu.trainer import Loop
-from adabest.engine.gpu.trainer import Bench, Group, Precision, Trained, Unbatchable
-from adabest.engine.interface import Answer, Exchange, Outcome, stacked_context, stacked_states
+from adabest.algorithms.base import Work
+from adabest.engine.interface import Answer, Answers, Request, stacked_context, stacked_states
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.sample_table import Member
-from adabest.errors import Diverged, InputError
+from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
+from adabest.errors import Diverged
 from adabest.tasks.base import Heartbeat, Task
 from adabest.tasks.classification import ClassificationTask
 
@@ -22,39 +20,26 @@ from adabest.tasks.classification import ClassificationTask
 class BatchedEngine:
     """Trains clients side by side.
 
-    What isn't local training of a classifier (full gradients, tasks of other kinds) goes through the reference engine.
+    Full gradients, and tasks that aren't classification, go through the reference engine.
     """
 
-    def __init__(
-        self,
-        heartbeat: Heartbeat,
-        *,
-        precision: Precision | None = None,
-        clients_in_parallel: int | None = None,
-        threads: int | None = None,
-    ) -> None:
-        """Is ready for any run.
+    def __init__(self, heartbeat: Heartbeat, make_trainer: MakeTrainer) -> None:
+        """Makes an engine for any number of runs.
 
         Args:
             heartbeat: Called between local steps; may raise.
-            precision: In what numbers clients train; by default those of the model.
-            clients_in_parallel: At most so many clients train at a time; by default as many as fit.
-            threads: So many clients train side by side on a CPU; by default one on each core.
+            make_trainer: Makes the trainer of a task, such as ``engine.cpu.trainer.CpuTrainer``.
         """
-        if clients_in_parallel is not None and clients_in_parallel < 1:
-            raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
         self._heartbeat = heartbeat
-        self._precision = precision or Precision()
-        self._most = clients_in_parallel
-        self._threads = threads
+        self._make_trainer = make_trainer
         self._reference = ReferenceEngine(heartbeat)
-        self._benches: dict[Hashable, Bench | Loop] = {}
-        self._one_by_one = set[Hashable]()  # what can't be batched
-        self._tasks: dict[Hashable, Task] = {}  # one of each kind, so that no other can come to be of that kind
+        self._trainers: dict[Hashable, Trainer] = {}
+        self._one_by_one = set[Hashable]()  # kinds of tasks that can't be batched
+        self._tasks: dict[Hashable, Task] = {}  # keeps one task of each kind alive: a kind contains id()s
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
-        """What several runs ask for: those whose models and batches have the same shapes at once."""
-        answers: dict[int, Answer] = {}
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+        """Executes requests, those whose models and batches have the same shapes at the same time."""
+        answers: dict[int, Answers] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, request in enumerate(requests):
             task, trains = request.task, request.work is Work.TRAIN
@@ -67,8 +52,8 @@ class BatchedEngine:
             task = self._tasks.setdefault(kind, requests[numbers[0]].task)
             assert isinstance(task, ClassificationTask)
             try:
-                with _on(task.model.vector.device):
-                    answers |= self._train(kind, of_kind)
+                with _current_device(task.model.vector.device):
+                    answers |= self._train(self._trainer(task), of_kind)
             except Unbatchable as error:
                 self._one_by_one.add(kind)
                 warnings.warn(
@@ -79,129 +64,105 @@ class BatchedEngine:
                 answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _train(self, kind: Hashable, requests: dict[int, Exchange]) -> dict[int, Answer]:
-        """Local training for several runs, together if that changes no bit of any of them."""
-        if kind not in self._benches:
-            task = next(iter(requests.values())).task
-            assert isinstance(task, ClassificationTask)
-            on_cpu = task.model.vector.device.type == "cpu"
-            if on_cpu and not self._precision.half:
-                self._benches[kind] = Loop(task, self._most, self._threads)
-            else:
-                # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
-                self._benches[kind] = Bench(task, self._precision, 1 if on_cpu else self._most)
-        bench = self._benches[kind]
-        if isinstance(bench, Loop) or bench.mixes_runs:
-            return self._train_together(bench, requests)
-        return {n: self._train_together(bench, {n: request})[n] for n, request in requests.items()}
+    def _trainer(self, task: ClassificationTask) -> Trainer:
+        if task.kind not in self._trainers:
+            self._trainers[task.kind] = self._make_trainer(task)
+        return self._trainers[task.kind]
 
-    def _train_together(self, bench: Bench | Loop, requests: dict[int, Exchange]) -> dict[int, Answer]:
+    def _train(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
+        """Local training for several runs, together if that changes no bit of any of them."""
+        if trainer.mixes_runs:
+            return self._train_together(trainer, requests)
+        return {n: self._train_together(trainer, {n: request})[n] for n, request in requests.items()}
+
+    def _train_together(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
         """Local training of the clients of several runs, in as few chunks as fit."""
-        answers: dict[int, Answer] = {number: [] for number in requests}
+        answers: dict[int, Answers] = {number: [] for number in requests}
         everyone = [
             _Waiting(number, place, client)
             for number, request in requests.items()
             for place, client in enumerate(request.clients)
         ]
         while everyone:
-            chunk = _first_chunk(everyone, bench.capacity(len(everyone)), whole=isinstance(bench, Loop))
+            chunk = _first_chunk(everyone, trainer.capacity(len(everyone)), as_alone=trainer.cuts_runs_as_alone)
             by_run = itertools.groupby(chunk, key=lambda one: one.run)
             try:
-                pieces = {run: _Piece.of(requests[run], [one.client for one in own]) for run, own in by_run}
-                trained = bench.train([piece.group() for piece in pieces.values()], self._heartbeat)
+                jobs = {run: _started(requests[run], [one.client for one in own]) for run, own in by_run}
+                results = trainer.train(list(jobs.values()), self._heartbeat)
             except RuntimeError as error:
                 if not _ran_out_of_memory(error):
                     raise
-                bench.take_fewer_than(len(chunk))
+                trainer.take_fewer_than(len(chunk))
                 continue
             everyone = everyone[len(chunk) :]
-            for (number, piece), of_piece in zip(pieces.items(), trained, strict=True):
-                so_far, more = answers[number], piece.finish(of_piece)
+            for (number, job), result in zip(jobs.items(), results, strict=True):
+                so_far, more = answers[number], _answers(job, result)
                 if isinstance(so_far, list):
                     answers[number] = so_far + more if isinstance(more, list) else more
         return answers
 
 
 class _Waiting(NamedTuple):
-    """A client that is yet to train: of which run, as which of its clients, and who it is."""
+    """A client that is yet to train: the number of its run, its place in the cohort, and its own number."""
 
     run: int
     place: int
     client: int
 
 
-def _first_chunk(everyone: list[_Waiting], capacity: int, *, whole: bool) -> list[_Waiting]:
-    """Those who train first, of all who are waiting.
+def _first_chunk(everyone: list[_Waiting], capacity: int, *, as_alone: bool) -> list[_Waiting]:
+    """The clients that train first.
 
     Args:
-        everyone: Who is waiting.
+        everyone: The clients that are waiting.
         capacity: How many can train at a time.
-        whole: Whether a run's clients are to be cut into pieces just as if the run were alone, so that an algorithm
-            that computes on all clients of a piece can't see who else trains.
+        as_alone: Whether a run's clients are cut into the same jobs as if the run were alone, so that an algorithm
+            that computes on all clients of a job can't see who else trains.
     """
-    ends = range(capacity, 0, -1) if whole and capacity < len(everyone) else ()
+    ends = range(capacity, 0, -1) if as_alone and capacity < len(everyone) else ()
     end = next((end for end in ends if everyone[end].place % capacity == 0), capacity)
     return everyone[:end]
 
 
-class _Piece(NamedTuple):
-    """Clients of one run that train at the same time."""
+def _started(request: Request, clients: list[int]) -> TrainingJob:
+    """The job of training clients, after the algorithm's start on them."""
+    states = stacked_states([request.clients[client] for client in clients])
+    context = stacked_context(request, clients)
+    correction = request.algorithm.client_start(states, request.message, context)
+    return TrainingJob(request, clients, states, context, correction)
 
-    request: Exchange
-    clients: list[int]
-    states: Any
-    context: ClientContext
-    correction: Correction
 
-    @classmethod
-    def of(cls, request: Exchange, clients: list[int]) -> "_Piece":
-        """Stacks the clients' states and has them start."""
-        states = stacked_states([request.clients[client] for client in clients])
-        context = stacked_context(request, clients)
-        return cls(request, clients, states, context, request.algorithm.client_start(states, request.message, context))
-
-    def group(self) -> Group:
-        """What the bench needs to know."""
-        task, server = self.request.task, self.request.context
-        assert isinstance(task, ClassificationTask)
-        members = [Member(task, client, server.round) for client in self.clients]
-        return Group(members, self.correction, server.eta, self.request.training)
-
-    def finish(self, trained: Trained) -> Answer:
-        """What the clients keep and reply."""
-        for place, client in enumerate(self.clients):
-            if trained.bad_steps[place] >= 0:
-                return Diverged(
-                    f"the training loss of client {client} at local step {trained.bad_steps[place]} is "
-                    f"{trained.bad_losses[place]}"
-                )
-        states, replies = self.request.algorithm.client_finish(
-            self.states, self.request.message, trained.models, self.context
+def _answers(job: TrainingJob, result: TrainingResult) -> Answers:
+    """The clients' answers, after the algorithm's finish on them."""
+    for client, step, loss in zip(job.clients, result.bad_steps, result.bad_losses, strict=True):
+        if step >= 0:
+            return Diverged(f"the training loss of client {client} at local step {step} is {loss}")
+    request = job.request
+    states, replies = request.algorithm.client_finish(job.states, request.message, result.models, job.context)
+    return [
+        Answer(
+            client,
+            _row(states, place),
+            _row(replies, place),
+            result.models[place],
+            request.task.steps(client),
+            result.losses[place],
+            result.accuracies[place],
         )
-        return [
-            Outcome(
-                client,
-                _row(states, place),
-                _row(replies, place),
-                trained.models[place],
-                self.request.task.steps(client),
-                trained.losses[place],
-                trained.accuracies[place],
-            )
-            for place, client in enumerate(self.clients)
-        ]
+        for place, client in enumerate(job.clients)
+    ]
 
 
 def _ran_out_of_memory(error: RuntimeError) -> bool:
-    """A GPU's allocator has a type for it, a CPU's only words."""
+    """Whether an error is one of memory: that of a GPU's allocator has a type, that of a CPU's only a message."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Kernels are launched, and steps captured, on the current GPU, which may be another than the one asked for."""
+def _current_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Makes a GPU the current one, on which kernels are launched and steps captured, whatever the tensors' device."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _row(stacked: Any, place: int) -> Any:
-    """One client's part; what has no dimension for the clients is the same for all of them."""
+    """One client's part of a state or reply; what has no dimension for the clients is the same for all of them."""
     return type(stacked)(*(field[place] if field.ndim > 1 else field for field in stacked))

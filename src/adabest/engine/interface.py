@@ -1,7 +1,12 @@
-"""What an engine is: the clients' side of an exchange. The server's side is the same for all engines.
+"""The interface of engines: a run sends one request for each phase of a round, and gets one answer per client.
 
-A run asks for its clients' work with an ``Exchange`` and gets their ``Outcome``s. Runs that are advanced together, as
-lanes, ask at the same time, and an engine may do the work of all of them at once.
+An engine does the clients' side of a phase. The server's side (``simulation``) is the same for all engines. Runs that
+are advanced together, as lanes, send their requests at the same time, and an engine may train all their clients at
+once.
+
+A client's state needn't be in this process. Where an engine keeps it (in another process, or on the machine of the
+client), a request has None in its place, and the answer has None for the state, and for the model if that stays there
+as well. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +18,19 @@ from torch import Tensor
 from adabest.algorithms.base import Algorithm, ClientContext, ServerContext, Work
 from adabest.engine.local_step import LocalTraining
 from adabest.errors import Diverged
-from adabest.tasks.base import Heartbeat, Task
+from adabest.tasks.base import Task
 
 
-class Exchange(NamedTuple):
-    """One phase of a round, as a run asks for it.
+class Request(NamedTuple):
+    """One phase of a round of one run.
 
     Attributes:
-        algorithm: Whose formulas apply.
-        task: What the clients learn.
-        training: How they train.
-        work: What they do.
-        clients: The cohort, and each client's state.
+        algorithm: The algorithm whose formulas apply.
+        task: The objectives of the clients.
+        training: The settings of local training.
+        work: Whether clients train or compute full gradients.
+        clients: The cohort, with each client's state; None where the engine keeps the state itself. The engines of this
+            package keep none.
         message: What the server sent.
         context: The round, as the server sees it.
     """
@@ -38,17 +44,17 @@ class Exchange(NamedTuple):
     context: ServerContext
 
 
-class Outcome(NamedTuple):
-    """What one client's work in one phase of a round came to.
+class Answer(NamedTuple):
+    """The result of one client's work in one phase of a round.
 
     Attributes:
-        client: Who.
-        state: What the client keeps.
-        reply: What it sends.
-        model: Its trained model; None if the phase had no training.
-        steps: How many local steps it made.
+        client: The client's number.
+        state: What the client keeps until its next round; None where the engine keeps it.
+        reply: What the client sends to the server.
+        model: Its trained model; None if the phase had no training, or where the engine keeps the model.
+        steps: The number of local steps that it made.
         loss: Mean training loss over its steps; None if there were none.
-        accuracy: Mean training accuracy over its steps; likewise.
+        accuracy: Mean training accuracy over its steps; None if there were none.
     """
 
     client: int
@@ -60,28 +66,27 @@ class Outcome(NamedTuple):
     accuracy: float | None
 
 
-_AT_A_TIME = 32  # clients
-
-Answer = list[Outcome] | Diverged
+Answers = list[Answer] | Diverged
+"""The answers to one request, or the divergence that ends its run."""
 
 
 class Engine(Protocol):
-    """Executes the work of cohorts."""
+    """Executes the clients' side of rounds.
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        """``heartbeat`` is to be called between local steps and may raise."""
+    Engines call a heartbeat between local steps. What it raises leaves ``exchange``.
+    """
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
-        """Does what several runs ask for.
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+        """Executes the requests of several runs.
 
         Returns:
-            For each request the outcomes in the order of its clients, or ``Diverged`` if a training loss isn't finite:
-            one run's divergence is no matter of the others.
+            For each request its answers in the order of its clients, or ``Diverged`` if a training loss isn't finite.
+            The divergence of one run doesn't affect the others.
         """
 
 
 def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:
-    """What a client knows in a round."""
+    """The context of one client in a phase."""
     return ClientContext(
         round=server.round,
         phase=server.phase,
@@ -92,8 +97,8 @@ def client_context(task: Task, client: int, message: Any, server: ServerContext)
     )
 
 
-def stacked_context(request: Exchange, clients: Sequence[int]) -> ClientContext:
-    """What clients know in a round, all at once: counts are ``[clients, 1]``."""
+def stacked_context(request: Request, clients: Sequence[int]) -> ClientContext:
+    """The context of several clients in a phase, as one; counts are ``[clients, 1]``."""
     server, like = request.context, request.message.cloud
     return ClientContext(
         round=server.round,
@@ -106,31 +111,5 @@ def stacked_context(request: Exchange, clients: Sequence[int]) -> ClientContext:
 
 
 def stacked_states(states: Sequence[Any]) -> Any:
-    """Clients' states as one, with a first dimension for the clients."""
+    """The states of several clients as one, with a first dimension for the clients."""
     return type(states[0])(*map(torch.stack, zip(*states, strict=True)))
-
-
-def estimate_norms(request: Exchange) -> list[float]:
-    """‖h_i‖ of clients at the scale in which it would act under a message; empty if the algorithm has no h_i."""
-    if request.message.cloud.is_cuda:
-        return norms_side_by_side(request)
-    norms = []
-    for client, state in request.clients.items():
-        context = client_context(request.task, client, request.message, request.context)
-        estimate = request.algorithm.client_estimate(state, request.message, context)
-        if estimate is not None:
-            norms.append(float(torch.linalg.vector_norm(estimate, dtype=torch.float64)))
-    return norms
-
-
-def norms_side_by_side(request: Exchange) -> list[float]:
-    """The same for many clients at a time, since on a GPU each operation has its price."""
-    everyone, norms = list(request.clients), list[Tensor]()
-    for first in range(0, len(everyone), _AT_A_TIME):
-        clients = everyone[first : first + _AT_A_TIME]
-        states = stacked_states([request.clients[client] for client in clients])
-        estimate = request.algorithm.client_estimate(states, request.message, stacked_context(request, clients))
-        if estimate is None:
-            return []
-        norms.append(torch.linalg.vector_norm(estimate, dim=1, dtype=torch.float64))
-    return torch.cat(norms).tolist() if norms else []

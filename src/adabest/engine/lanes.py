@@ -1,17 +1,17 @@
 """Runs as lanes: generators that ask for exchanges, advanced in lock-step by one engine.
 
-A lane is anything that yields an ``Exchange`` whenever its clients have work, is sent their outcomes, and at its end
+A lane is anything that yields a ``Request`` whenever its clients have work, is sent their answers, and at its end
 returns a result. It doesn't know whether others are advanced with it.
 """
 
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from adabest.engine.interface import Answer, Engine, Exchange, Outcome
+from adabest.engine.interface import Answer, Answers, Engine, Request
 from adabest.errors import Diverged
 
 Result = TypeVar("Result")
-Lane = Generator[Exchange, list[Outcome], Result]
+Lane = Generator[Request, list[Answer], Result]
 
 
 def advance(lane: Lane[Result], engine: Engine) -> Result:
@@ -29,9 +29,9 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
     An exception in a lane or in the engine is raised in all the others, too, so that each can save what it has.
     """
     results: dict[int, Result] = {}
-    asked: dict[int, Exchange] = {}
+    asked: dict[int, Request] = {}
 
-    def move(number: int, answer: Answer | None) -> None:
+    def move(number: int, answer: Answers | None) -> None:
         lane = lanes[number]
         try:
             if isinstance(answer, Diverged):

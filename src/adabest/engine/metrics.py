@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.engine.interface import Outcome
+from adabest.engine.interface import Answer
 from adabest.engine.state import State
 from adabest.errors import Diverged
 from adabest.tasks.base import Heartbeat, Task
@@ -19,7 +19,7 @@ def measure(
     before: State,
     after: State,
     *,
-    outcomes: Sequence[Outcome],
+    answers: Sequence[Answer],
     scored_model: Tensor,
     averaged_model: Tensor | None,
     present: int,
@@ -33,7 +33,7 @@ def measure(
         task: How models are judged.
         before: The state that the round began with.
         after: The state that it leads to.
-        outcomes: What became of the clients' work.
+        answers: What became of the clients' work.
         scored_model: The scored model of ``after``.
         averaged_model: The averaged model of ``after``, if there is one.
         present: |S^t|.
@@ -53,17 +53,17 @@ def measure(
         if not np.isfinite(scores.loss):
             raise Diverged(f"the test loss of the {name} model is {scores.loss}")
         metrics |= {f"{name}_accuracy": scores.accuracy, f"{name}_loss": scores.loss}
-    metrics["train_accuracy"] = _mean([outcome.accuracy for outcome in outcomes])
-    metrics["train_loss"] = _mean([outcome.loss for outcome in outcomes])
+    metrics["train_accuracy"] = _mean([answer.accuracy for answer in answers])
+    metrics["train_loss"] = _mean([answer.loss for answer in answers])
     validation = task.validate(scored_model, heartbeat)
     for name in ("accuracy", "spread", "worst_tenth"):
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
     metrics["cloud_norm"] = _norm(after.cloud)
     metrics["h_norm"] = None if after.h is None else _norm(after.h)
     metrics["client_h_norm"] = _mean(estimate_norms)
-    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if outcomes else None
+    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if answers else None
     metrics |= {name: float(value) for name, value in server_numbers.items()}
-    metrics |= {"present": present, "cohort": len({outcome.client for outcome in outcomes})}
+    metrics |= {"present": present, "cohort": len({answer.client for answer in answers})}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
-from adabest.engine.interface import Answer, Exchange, Outcome, client_context
+from adabest.engine.interface import Answer, Answers, Request, client_context
 from adabest.engine.local_step import local_step
+from adabest.engine.sections import Observer, unobserved
 from adabest.errors import AdabestError, Diverged
 from adabest.tasks.base import Heartbeat
 
@@ -16,18 +17,18 @@ from adabest.tasks.base import Heartbeat
 class ReferenceEngine:
     """Trains the clients of a cohort in sequence."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
+    def __init__(self, heartbeat: Heartbeat, observer: Observer = unobserved) -> None:
+        self._heartbeat, self._observer = heartbeat, observer
 
-    def exchange(self, requests: Sequence[Exchange]) -> list[Answer]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """What several runs ask for, run by run and client by client."""
         return [self._one_run(request) for request in requests]
 
-    def _one_run(self, request: Exchange) -> Answer:
-        outcomes = []
+    def _one_run(self, request: Request) -> Answers:
+        answers = []
         for client, state in request.clients.items():
             try:
-                outcomes.append(self._one_client(request, client, state))
+                answers.append(self._one_client(request, client, state))
             except Diverged as diverged:
                 return diverged
             except AdabestError:
@@ -35,27 +36,34 @@ class ReferenceEngine:
             except Exception as error:
                 error.add_note(f"in round {request.context.round}, client {client}")
                 raise
-        return outcomes
+        return answers
 
-    def _one_client(self, request: Exchange, client: int, state: Any) -> Outcome:
+    def _one_client(self, request: Request, client: int, state: Any) -> Answer:
         algorithm, task, message = request.algorithm, request.task, request.message
         context = client_context(task, client, message, request.context)
-        correction = algorithm.client_start(state, message, context)
-        if request.work is Work.TRAIN:
-            result, loss, accuracy = self._train(request, client, correction, context)
-            model, steps = result, task.steps(client)
-        else:
-            self._heartbeat()
-            result = task.full_gradient(correction.start, client)
-            model, steps, loss, accuracy = None, 0, None, None
-        new_state, reply = algorithm.client_finish(state, message, result, context)
-        return Outcome(client, new_state, reply, model, steps, loss, accuracy)
+        scores = list[tuple[Tensor, Tensor]]()
+        with self._observer("client"):
+            correction = algorithm.client_start(state, message, context)
+            if request.work is Work.TRAIN:
+                result = self._train(request, client, correction, context, scores)
+            else:
+                self._heartbeat()
+                result = task.full_gradient(correction.start, client)
+            new_state, reply = algorithm.client_finish(state, message, result, context)
+        if request.work is not Work.TRAIN:
+            return Answer(client, new_state, reply, None, 0, None, None)
+        return Answer(client, new_state, reply, result, len(scores), *_means(client, scores))
 
     def _train(
-        self, request: Exchange, client: int, correction: Correction, context: ClientContext
-    ) -> tuple[Tensor, float, float]:
+        self,
+        request: Request,
+        client: int,
+        correction: Correction,
+        context: ClientContext,
+        scores: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """The model that local training leads to; loss and accuracy of each step are added to ``scores``."""
         w = correction.start
-        losses, accuracies = [], []
         for step in range(request.task.steps(client)):
             self._heartbeat()
             try:
@@ -65,12 +73,20 @@ class ReferenceEngine:
             except Exception as error:
                 error.add_note(f"in local step {step}")
                 raise
-            losses.append(local_pass.loss)
-            accuracies.append(local_pass.accuracy)
+            scores.append((local_pass.loss, local_pass.accuracy))
             w = local_step(w, local_pass.gradient, correction, context.eta, request.training)
-        all_losses = torch.stack(losses).to(torch.float64)
-        finite = torch.isfinite(all_losses)
-        if not bool(finite.all()):
-            step = int(torch.nonzero(~finite)[0])
-            raise Diverged(f"the training loss of client {client} at local step {step} is {float(all_losses[step])}")
-        return w, float(all_losses.mean()), float(torch.stack(accuracies).to(torch.float64).mean())
+        return w
+
+
+def _means(client: int, scores: Sequence[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+    """The mean training loss and accuracy of a client.
+
+    Raises:
+        Diverged: If a loss isn't finite.
+    """
+    losses, accuracies = (torch.stack(of_steps).to(torch.float64) for of_steps in zip(*scores, strict=True))
+    finite = torch.isfinite(losses)
+    if not bool(finite.all()):
+        step = int(torch.nonzero(~finite)[0])
+        raise Diverged(f"the training loss of client {client} at local step {step} is {float(losses[step])}")
+    return float(losses.mean()), float(accuracies.mean())

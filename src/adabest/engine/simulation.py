@@ -4,6 +4,7 @@ A round either happens whole or not at all: everything it computes, the evaluati
 What interrupts it earlier leaves the state of the round before.
 """
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
-from adabest.engine.interface import Engine, Exchange, Outcome, estimate_norms
+from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.interface import Answer, Engine, Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
@@ -22,6 +24,7 @@ from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored_model import AveragedModel, ScoredModel
+from adabest.engine.sections import Observer, unobserved
 from adabest.engine.state import Snapshot, State, View
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance, Roster
@@ -57,6 +60,7 @@ class Simulation:
 
     Attributes:
         state: Where the federation stands.
+        observer: What counts or times the sections of a round, if anything does.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class Simulation:
             training: How clients train.
             attendance: Who is present, and who takes part.
             rules: How rounds go.
-            engine: What executes the clients' work.
+            engine: Makes the engine of ``step``; rounds that are advanced as lanes don't need it.
             memory: What the things that clients keep may take of device, memory and disk.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
@@ -96,7 +100,8 @@ class Simulation:
         self._heartbeat = heartbeat
         self._initial = task.initial_model()
         self._memory = memory or Memory(self._initial.device)
-        self._engine: Engine = engine(heartbeat)
+        self._make_engine = engine
+        self.observer: Observer = unobserved
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -142,6 +147,11 @@ class Simulation:
         kept = self.state.clients.read(client) if client in self.state.clients else {}
         return kept.get(_MODEL, self._initial).clone()
 
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine of ``step``, made when it is first used. Lanes are advanced by an engine that they share."""
+        return self._make_engine(self._heartbeat)
+
     def step(self, *, evaluate: bool = False, cohort: np.ndarray | None = None) -> Metrics | None:
         """Moves the federation by one round.
 
@@ -156,11 +166,11 @@ class Simulation:
             Diverged: If a loss or a model isn't finite. The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
-        return advance(self.round(evaluate=evaluate, cohort=cohort), self._engine)
+        return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
 
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None
-    ) -> Generator[Exchange, list[Outcome], Metrics | None]:
+    ) -> Generator[Request, list[Answer], Metrics | None]:
         """A round whose exchanges someone else has executed: yields each one, and is sent what the clients did.
 
         So several runs can be advanced together, as lanes of one program. Arguments, result and errors are those of
@@ -169,22 +179,23 @@ class Simulation:
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
         if len(chosen) > 0:
-            after, outcomes = yield from self._round(chosen.tolist())
+            after, answers = yield from self._round(chosen.tolist())
         else:
-            after, outcomes = self._skipped_round(), []
-        records = _records(outcomes)
-        after = replace(after, scored=self._scored(records))
+            after, answers = self._skipped_round(), []
+        records = _records(answers)
+        with self.observer("scored"):
+            after = replace(after, scored=self._scored(records))
         metrics = None
         if evaluate:
             metrics = measure(
                 self._task,
                 self.state,
                 after,
-                outcomes=outcomes,
+                answers=answers,
                 scored_model=self._scored_value(after.scored),
                 averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
-                estimate_norms=self._estimate_norms(after, outcomes),
+                estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
                 heartbeat=self._heartbeat,
             )
@@ -229,29 +240,31 @@ class Simulation:
         """A round with nobody present: time goes by, and nothing else happens."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Generator[Exchange, list[Outcome], tuple[State, list[Outcome]]]:
+    def _round(self, cohort: list[int]) -> Generator[Request, list[Answer], tuple[State, list[Answer]]]:
         """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
         after = replace(self.state, round=self.state.round + 1)
-        all_outcomes: list[Outcome] = []
+        all_answers: list[Answer] = []
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
-            message = self._algorithm.downlink(after.server, after.cloud, context)
-            outcomes = yield self._exchange(work, states, message, context)
-            states = {outcome.client: outcome.state for outcome in outcomes}
-            replies = reduce_replies(self._algorithm.means, [(o.client, o.reply) for o in outcomes])
-            update = self._algorithm.server_step(after.server, after.cloud, replies, context)
+            with self.observer("server"):
+                message = self._algorithm.downlink(after.server, after.cloud, context)
+            answers = yield self._request(work, states, message, context)
+            states = {answer.client: answer.state for answer in answers}
+            with self.observer("server"):
+                replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
+                update = self._algorithm.server_step(after.server, after.cloud, replies, context)
             after = replace(
                 after,
                 server=update.server,
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                bytes_down=after.bytes_down + len(outcomes) * message_bytes(message),
-                bytes_up=after.bytes_up + sum(message_bytes(outcome.reply) for outcome in outcomes),
-                local_steps=after.local_steps + sum(outcome.steps for outcome in outcomes),
+                bytes_down=after.bytes_down + len(answers) * message_bytes(message),
+                bytes_up=after.bytes_up + sum(message_bytes(answer.reply) for answer in answers),
+                local_steps=after.local_steps + sum(answer.steps for answer in answers),
             )
-            all_outcomes += outcomes
+            all_answers += answers
         if self._rules.server_rate != 1.0:
             before = self.state.cloud
             after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
@@ -261,10 +274,10 @@ class Simulation:
         first = self._rules.average_from
         if after.averaged is not None and first is not None and after.round >= first:
             after = replace(after, averaged=after.averaged.with_model(after.aggregate))
-        return after, all_outcomes
+        return after, all_answers
 
-    def _exchange(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Exchange:
-        return Exchange(self._algorithm, self._task, self._training, work, states, message, context)
+    def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
+        return Request(self._algorithm, self._task, self._training, work, states, message, context)
 
     def _context(self, round_number: int, phase: int) -> ServerContext:
         return ServerContext(
@@ -290,7 +303,7 @@ class Simulation:
             if _MODEL in record
         )
 
-    def _estimate_norms(self, after: State, outcomes: list[Outcome]) -> list[float]:
+    def _estimate_norms(self, after: State, answers: list[Answer]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         Where nobody is present, an algorithm that needs to know the population has no message to send.
@@ -299,23 +312,24 @@ class Simulation:
             return []
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        latest = {outcome.client: outcome.state for outcome in outcomes}
+        latest = {answer.client: answer.state for answer in answers}
         everyone = dict.fromkeys([*self.state.clients, *latest])
         states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
-        return estimate_norms(self._exchange(self._algorithm.phases[0], states, message, context))
+        return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
 
     def _scored_value(self, scored: ScoredModel) -> Tensor:
-        return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
+        with self.observer("scored"):
+            return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
-def _records(outcomes: list[Outcome]) -> dict[int, dict[str, Tensor]]:
+def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
     """What is stored of each client: its algorithm's state and its latest model."""
     records: dict[int, dict[str, Tensor]] = {}
-    for outcome in outcomes:
-        record = records.setdefault(outcome.client, {})
-        record |= {_STATE + name: value for name, value in outcome.state._asdict().items()}
-        if outcome.model is not None:
-            record[_MODEL] = outcome.model
+    for answer in answers:
+        record = records.setdefault(answer.client, {})
+        record |= {_STATE + name: value for name, value in answer.state._asdict().items()}
+        if answer.model is not None:
+            record[_MODEL] = answer.model
     return records
 
 

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adabest.errors import InputError
-from adabest.experiments.comparison_calls import check_target, title_of
+from adabest.experiments.run_group import check_target, title_of
+from adabest.experiments.run_partitions import partition_maps
 from adabest.experiments.run_search import is_of_sweep, runs_in, shared_target
 from adabest.registry import allowing
 from adabest.report.entries import by_validation
 from adabest.report.page.page import page_text
-from adabest.report.page.run_facts import Shown, entries_of
+from adabest.report.page.page_runs import PageRun, entries_of
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import Results
-from adabest.runs.stored_run import load
+from adabest.runs.stored_run import read_run
 
 
 def write_report(
@@ -58,9 +59,9 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
         raise InputError("a report needs folders of runs, comparisons or sweeps, or files of results")
     kept = {path: Results.read(path) for path in given if path.suffix == ".json"}
     found = runs_in(path for path in given if path not in kept)
-    loaded = [load(_short(path)) for path in found]
-    shown = [Shown.of(run) for run in loaded]
-    shown += [one for path, results in kept.items() for one in Shown.kept(results, path.name)]
+    loaded = [read_run(_from_here(path)) for path in found]
+    shown = [PageRun.of(run) for run in loaded]
+    shown += [one for path, results in kept.items() for one in PageRun.of_results(results, path.name)]
     if not shown:
         raise InputError(f"there are no results in {', '.join(map(str, kept))}")
     entries = entries_of(shown)
@@ -71,7 +72,8 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
         entries = {label: entries[label] for label in ordered}
     titles = [*([title_of(loaded)] if loaded else []), *(results.experiment for results in kept.values())]
     title = "; ".join(dict.fromkeys(titles))
-    text = page_text(entries, title=title, target=target, data_dir=data_dir, by_validation=sweeps)
+    maps = partition_maps(entries, data_dir)
+    text = page_text(entries, title=title, maps=maps, target=target, by_validation=sweeps)
     write_texts(page.parent, {page.name: text})
     return page
 
@@ -94,7 +96,7 @@ def _check_page(page: Path) -> None:
         raise InputError(f"can't write to the folder {page.parent}: {error.strerror or error}") from error
 
 
-def _short(path: Path) -> Path:
-    """A path as it is read best: from the working directory, if it lies below."""
+def _from_here(path: Path) -> Path:
+    """A path relative to the working directory, if it lies below."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

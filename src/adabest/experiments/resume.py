@@ -1,18 +1,35 @@
-"""Going on with what was interrupted: a run, or several that belong together."""
+"""Resuming what was interrupted: a run, a comparison, a sweep or a tuning."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
+from torch import nn
+
+from adabest.algorithms.base import Algorithm
+from adabest.data.dataset import Dataset
 from adabest.errors import InputError
-from adabest.experiments.comparison import recall, refuse_unproven
-from adabest.experiments.comparison_calls import Comparison, make_comparison, make_sweep
+from adabest.experiments.comparison import Comparison, make_comparison
+from adabest.experiments.comparison_file import recall, refuse_unproven
+from adabest.experiments.sweep import make_sweep
 from adabest.experiments.tuning import make_tuning
+from adabest.models.factory import Factory
 from adabest.registry import allowing, naming
-from adabest.runs.execution import resume as made_resume
+from adabest.runs.callbacks.base import Callback
+from adabest.runs.execution import resume_run
 from adabest.runs.results_file import experiment_in
 from adabest.runs.settings.algorithm_specification import merge
-from adabest.runs.stored_run import Run, load
+from adabest.runs.stored_run import Run, read_run
+from adabest.tasks.classification import Loss
+
+
+class Objects(TypedDict, total=False):
+    """Python objects that a run was given, to be given again."""
+
+    dataset: Dataset
+    algorithm: Algorithm
+    model: nn.Module | Factory
+    loss: Loss
 
 
 def resume(
@@ -22,68 +39,56 @@ def resume(
     allow: str | Sequence[str] = (),
     trust: bool = False,
     unverified: bool = False,
+    callbacks: Sequence[Callback] = (),
     show: bool = True,
-    **objects: Any,
-) -> Run:
-    """Continues a run from its last checkpoint.
+    **objects: Unpack[Objects],
+) -> Run | Comparison:
+    """Continues a run from its last checkpoint, or a comparison, a sweep or a tuning where it was interrupted.
 
     Args:
-        folder: The run's folder.
+        folder: The folder of the run, or of the comparison.
         data_dir: The folder of the official data files, if they have moved since.
-        allow: Names in its configuration of the form ``module:attribute`` that may be imported. None is by default:
+        allow: Names in its settings of the form ``module:attribute`` that may be imported. None is by default:
             importing runs code, and a configuration is a file that anyone may have written.
-        trust: Whether all of them may be, since you know where the run comes from. They are then also looked for where
+        trust: Whether all of them may be, since you know where it comes from. They are then also looked for where
             the run began.
-        unverified: Whether to go on with a run of version 0.4.0, or one that has lost its manifest: nothing proves its
-            files. It imports nothing.
+        unverified: Whether to go on with what version 0.4.0 wrote, or with a run that has lost its manifest: nothing
+            proves its files. It imports nothing.
+        callbacks: The callbacks of a run that was given some as objects.
         show: Whether to show progress.
         **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them, or
             in place of a ``module:attribute`` in its configuration; a ``dataset`` also if its file has moved.
+
+    Returns:
+        The run, or the comparison: a ``Tuning`` if it is one.
+
+    Raises:
+        InputError: If there is neither, or what it depends on has changed.
+        Interrupted: If a signal asked to stop again.
     """
-    unknown = sorted(objects.keys() - {"dataset", "algorithm", "model", "loss"})
+    unknown = sorted(objects.keys() - Objects.__annotations__.keys())
     if unknown:
         raise InputError(f"a run can't be resumed with another {unknown[0]!r}: its settings are those it began with")
-    made = experiment_in(Path(folder))
+    place = Path(folder)
+    made = experiment_in(place)
     if made is not None:
         raise InputError(f"{folder} holds an experiment of the paper; `adabest reproduce {made}` continues it")
     with allowing(allow, trust=trust), naming(list(objects.values())):
-        made_resume(Path(folder), objects, unverified=unverified, data_dir=data_dir, show=show)
-        return load(folder)
+        if recall(place) is None:
+            resume_run(place, objects, callbacks=callbacks, unverified=unverified, data_dir=data_dir, show=show)
+            return read_run(place)
+        if objects or callbacks:
+            raise InputError(f"{folder} holds a comparison, which is resumed without objects: it was given none")
+        return _resume_comparison(place, data_dir=data_dir, unverified=unverified, show=show)
 
 
-def is_comparison(folder: str | Path) -> bool:
-    """Whether a folder holds a comparison, a sweep or a tuning."""
-    return recall(Path(folder)) is not None
-
-
-def resume_comparison(
-    folder: str | Path,
-    *,
-    data_dir: str | None = None,
-    allow: str | Sequence[str] = (),
-    trust: bool = False,
-    unverified: bool = False,
-    show: bool = True,
-) -> Comparison:
-    """Continues a comparison, a sweep or a tuning where it was interrupted.
-
-    Args:
-        folder: Its folder.
-        data_dir: Where its data lie now, if they have moved.
-        allow: Names in its settings of the form ``module:attribute`` that may be imported.
-        trust: Whether all of them may be, in all of its runs.
-        unverified: Whether to go on with a comparison of version 0.4.0, whose files nothing proves.
-        show: Whether to show progress.
-    """
-    settings = recall(Path(folder))
-    if settings is None:
-        raise InputError(f"there is no comparison in {folder}")
+def _resume_comparison(folder: Path, *, data_dir: str | None, unverified: bool, show: bool) -> Comparison:
+    settings = recall(folder) or {}
     if not unverified:
-        refuse_unproven(Path(folder))
+        refuse_unproven(folder)
     # The file says what is compared, and nothing else: neither where, nor that anything may be replaced.
     asked = {**settings, "out": folder, "overwrite": False}
     if data_dir is not None:
         asked["data_dir"] = data_dir
     again = make_tuning if "space" in settings else make_sweep if "vary" in settings else make_comparison
-    with allowing(allow, trust=trust):
-        return again(merge({}, asked), unverified=unverified, show=show)
+    return again(merge({}, asked), unverified=unverified, show=show)

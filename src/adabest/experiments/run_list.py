@@ -5,7 +5,7 @@ from pathlib import Path
 
 from adabest.errors import InputError
 from adabest.report.table import Table, facts_table, runs_table
-from adabest.runs.stored_run import Run, find_runs, load
+from adabest.runs.stored_run import Run, find_runs, read_run
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def list_runs(folder: str | Path = "runs") -> RunList:
     runs, unreadable, table = [], {}, runs_table([])
     for path in found:
         try:
-            run = load(path)
+            run = read_run(path)
             table = replace(table, rows=(*table.rows, *runs_table([run]).rows))
         except (InputError, OSError) as error:  # of one run, which is no matter of the others
             unreadable[path] = str(error)
@@ -56,7 +56,7 @@ def show(folder: str | Path) -> dict[str, Table]:
     Raises:
         InputError: If there is no run.
     """
-    run = load(folder)
+    run = read_run(folder)
     tables = {"settings": facts_table(run.config.flat(), "settings")}
     if run.identity:
         tables["partition"] = facts_table(run.identity["partition"], "partition")

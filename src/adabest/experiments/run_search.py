@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from adabest.errors import InputError
-from adabest.experiments.comparison import recall
+from adabest.experiments.comparison_file import recall
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.settings.run_plan import label_of
 from adabest.runs.stored_run import find_runs

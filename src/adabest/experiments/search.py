@@ -8,8 +8,8 @@ from typing import Any
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
-from adabest.experiments.comparison import Comparison, compare, make_room
 from adabest.experiments.default_grids import paper_grid
+from adabest.experiments.run_group import RunGroup, make_room, make_runs
 from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
 from adabest.registry import check_options
@@ -56,7 +56,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Tried(Comparison):
+class Tried(RunGroup):
     """Runs that were made to choose one of several points.
 
     Attributes:
@@ -140,7 +140,7 @@ def _refuse_given(names: Mapping[str, Any]) -> None:
             )
 
 
-def tune(
+def try_points(
     search: Search, folder: Path, *, overwrite: bool = False, unverified: bool = False, show: bool = False
 ) -> Tried:
     """Tries points until there are no more. What is finished already is kept, what was begun is resumed.
@@ -165,7 +165,7 @@ def tune(
             if tried.points:
                 make_room(planned, folder, overwrite=overwrite)
             how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
-            made = compare(planned, folder, lanes=search.lanes, **how)
+            made = make_runs(planned, folder, lanes=search.lanes, **how)
             tried.runs.update(made.runs)
             tried.entries.update(made.entries)
             tried.points.update({label: Point.of(new[label], runs) for label, runs in made.entries.items()})

@@ -7,10 +7,10 @@ from typing import Any
 from adabest.data.loading import is_file_name
 from adabest.experiments.call import ROOT, asked_for, slug
 from adabest.registry import allowing, split_specification
+from adabest.runs.callbacks.base import Callback
 from adabest.runs.execution import start
 from adabest.runs.settings.resolution import resolve
-from adabest.runs.stored_run import Run
-from adabest.runs.stored_run import load as made_load
+from adabest.runs.stored_run import Run, read_run
 
 
 def run(
@@ -18,6 +18,7 @@ def run(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
+    callbacks: Sequence[Callback] = (),
     show: bool = True,
     **settings: Any,
 ) -> Run:
@@ -27,6 +28,7 @@ def run(
         config: A TOML file with settings.
         out: The run's folder. By default ``runs/`` and a name that the settings determine.
         overwrite: Whether a run that lies there may be replaced.
+        callbacks: Objects that are told of every round and evaluation, and may ask the run to stop.
         show: Whether to show progress.
         **settings: Settings by the names of ``Config`` and the algorithm's hyper-parameters; they override the file's.
             ``dataset``, ``algorithm``, ``model`` and ``loss`` may be objects.
@@ -46,8 +48,8 @@ def run(
             if folder
             else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
         )
-        start(complete, components, place, overwrite=replace, show=show)
-        return made_load(place)
+        start(complete, components, place, callbacks=callbacks, overwrite=replace, show=show)
+        return read_run(place)
 
 
 def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = False) -> Run:
@@ -62,7 +64,7 @@ def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = F
         InputError: If there is no run.
     """
     with allowing(allow, trust=trust):
-        return made_load(folder)
+        return read_run(folder)
 
 
 def _dataset_slug(name: str) -> str:

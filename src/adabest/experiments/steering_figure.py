@@ -17,17 +17,18 @@ from adabest.algorithms.base import Algorithm
 from adabest.experiments.steering import Move, plane, steer
 from adabest.registry import naming
 from adabest.report.figure import save_figure
+from adabest.report.palette import BLUE, GREEN, MARKERS, PURPLE, VERMILION, YELLOW
 from adabest.runs.settings.call_arguments import STEERING_ALGORITHMS
 from adabest.tasks.quadratic import QuadraticTask
 
-# Okabe and Ito's colours, as in the other figures; shapes tell the clients apart without them.
-_CLIENTS = (("#0072B2", "o"), ("#009E73", "s"), ("#CC79A7", "^"))
-_SERVER = "#D55E00"
+# Shapes tell the clients apart without their colours.
+_CLIENTS = tuple((colour.light, shape) for colour, shape in zip((BLUE, GREEN, PURPLE), MARKERS, strict=False))
+_SERVER = VERMILION.light
 _WIDTH, _MARGIN, _GRID, _LEVELS = 10.8, 0.07, 120, 10
 
 _POINT: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "black"}
 _CENTRE: dict[str, Any] = {**_POINT, "markersize": 11}
-_OPTIMUM: dict[str, Any] = {**_POINT, "color": "#F0E442", "marker": "*", "markersize": 14}
+_OPTIMUM: dict[str, Any] = {**_POINT, "color": YELLOW.light, "marker": "*", "markersize": 14}
 _AGGREGATE: dict[str, Any] = {**_POINT, "color": "white", "marker": "s", "markersize": 12}
 _CLOUD: dict[str, Any] = {**_POINT, "color": "black", "marker": "o", "markersize": 9}
 _MEANS: dict[str, Any] = {"color": "0.45", "linestyle": "--", "linewidth": 1.1}

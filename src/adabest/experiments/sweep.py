@@ -3,10 +3,14 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
+from adabest.experiments.call import asked_for
+from adabest.experiments.comparison import Comparison, make_and_report
+from adabest.experiments.run_group import Asked
 from adabest.registry import check_options
 from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
 from adabest.runs.settings.config import SETTINGS, Config
@@ -165,3 +169,46 @@ def check_axes(axes: Mapping[str, Sequence[Any]], algorithm: str, what: str = "v
         if any(checked[name].count(value) > 1 for value in checked[name]):
             raise InputError(f"{what}: a value of {name} is named twice")
     return checked
+
+
+def sweep(
+    config: str | Path | None = None,
+    *,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    target: float | None = None,
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    show: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
+
+    The table is in the order of validation accuracy. What is finished in the folder already is kept, and what was begun
+    is resumed.
+
+    Args:
+        config: A TOML file with settings.
+        vary: The values to try by setting, as in ``{"beta": [0.8, 0.9], "mu": [0.02, 0.05]}``, or as texts such as
+            ``beta=0.8,0.9``.
+        seeds: Seeds to run each combination with, in place of ``seed``; the table has means and standard deviations.
+        target: The accuracy whose first round the table tells. By default one that all reach.
+        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+            all.
+        out: The sweep's folder. By default ``runs/`` and a name that the settings determine.
+        overwrite: Whether to make all runs anew, whatever lies there.
+        show: Whether to show progress.
+        **settings: The other settings of all runs.
+    """
+    given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
+    with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        return make_sweep(merged, show=show)
+
+
+def make_sweep(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Comparison:
+    """What ``sweep`` does, with settings from wherever: nothing of them counts as named by the call."""
+    asked = Asked.taken_from(settings, "sweep")
+    axes = read_vary(settings.pop("vary", None))
+    planned = plan_sweep(axes, settings, asked.seeds)
+    return make_and_report(asked, planned, {"vary": write_vary(axes)}, settings, unverified=unverified, show=show)

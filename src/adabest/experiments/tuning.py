@@ -7,10 +7,10 @@ from typing import Any
 
 from adabest.errors import InputError
 from adabest.experiments.call import asked_for
-from adabest.experiments.comparison_calls import Asked, Comparison, begun, title_of
+from adabest.experiments.comparison import Comparison
 from adabest.experiments.default_grids import TUNING_ROUNDS
-from adabest.experiments.search import Tried, as_choice, plan_search
-from adabest.experiments.search import tune as try_points
+from adabest.experiments.run_group import Asked, begun, title_of
+from adabest.experiments.search import Tried, as_choice, plan_search, try_points
 from adabest.experiments.tuning_table import tuning_table
 from adabest.report.entries import by_validation
 from adabest.report.figure import save_figure, sweep_figure

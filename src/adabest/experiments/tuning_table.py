@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adabest.experiments.choice import Point
-from adabest.report.entries import mean_and_spread
+from adabest.report.numbers import mean_and_spread
 from adabest.report.table import Table
 
-_DIGITS = 2  # points of a grid may lie close together
+_PLACES = 2  # points of a grid may lie close together
 
 
 def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> Table:
@@ -32,4 +32,4 @@ def _validation(point: Point) -> str:
     lost = point.status.count("diverged")
     if lost == len(point.status):
         return "diverged"
-    return mean_and_spread(kept, _DIGITS) + (f" ({lost} of {len(point.status)} diverged)" if lost else "")
+    return mean_and_spread(kept, _PLACES) + (f" ({lost} of {len(point.status)} diverged)" if lost else "")

@@ -1,24 +1,36 @@
 """Verification of what experiments leave beside their runs: files of results, choices and costs, and comparisons."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adabest.costs.cost_file import EXPERIMENT, MeasuredCosts
 from adabest.errors import InputError
-from adabest.experiments.comparison import COMPARISON, recall, refuse_unproven
+from adabest.experiments.comparison_file import COMPARISON, recall, refuse_unproven
 from adabest.runs.files.sealed_file import read_sealed
 from adabest.runs.files.verification import Finding, verify_run
 from adabest.runs.results_file import Results, read_choices
 from adabest.runs.stored_run import find_runs
 
 
-def verify(paths: Iterable[Path]) -> list[Finding]:
-    """Looks at folders of runs, at folders with such below them, and at files of results, choices and costs.
+def verify(paths: str | Path | Sequence[str | Path]) -> list[Finding]:
+    """Says which files of runs and of results are whole, damaged, missing, foreign or unproven.
+
+    Args:
+        paths: Folders of runs, of comparisons and sweeps, or folders with such below them; or files of results, choices
+            or costs.
+
+    Returns:
+        What was found of each run's folder and of each other file; after a folder that isn't whole, of those of its
+        files that aren't.
 
     Raises:
-        InputError: If there is nothing of the kind in one of the paths.
+        InputError: If there is nothing of the kind.
     """
-    return [finding for path in paths for finding in (_verify_file(path) if path.is_file() else _verify_folder(path))]
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise InputError("name what is to be verified: folders of runs, or files of results")
+    places = [Path(path) for path in given]
+    return [found for path in places for found in (_verify_file(path) if path.is_file() else _verify_folder(path))]
 
 
 def _verify_folder(folder: Path) -> list[Finding]:

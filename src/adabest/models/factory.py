@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from adabest import random
 from adabest.errors import AdabestError, InputError, told
@@ -47,8 +48,7 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     Raises:
         InputError: If there is no such model, or it can't be simulated (see ``prepare``).
     """
-    name, options = split_specification(model) if isinstance(model, str) else (getattr(model, "__name__", "model"), {})
-    factory = MODELS.find(name) if isinstance(model, str) else model
+    name, options, factory = _parsed(model)
     if isinstance(factory, nn.Module):
         return prepare(factory, example, classes)
     if not callable(factory):
@@ -57,7 +57,7 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     shape = tuple(example.shape[1:])
     with float32_by_default(), torch.random.fork_rng(devices=[]):
         if factory in MODELS.builtin.values():
-            _refuse_too_large(name, factory, shape, classes, checked)
+            _refuse_too_large(name, _without_memory(name, factory, shape, classes, checked))
         torch.manual_seed(random.torch_seed(seed, Purpose.INITIAL_MODEL))
         try:
             module = factory(shape, classes, **checked)
@@ -77,19 +77,60 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     return prepare(module, example, classes)
 
 
-def _refuse_too_large(
-    name: str, factory: Factory, shape: tuple[int, ...], classes: int, options: dict[str, Any]
-) -> None:
-    """Counts the parameters of a model without allocating them, and refuses more than a run could hold.
+def count_parameters(model: str | nn.Module | Factory, shape: tuple[int, ...], classes: int) -> int | None:
+    """The number of a model's trainable parameters, without building the model.
 
-    Models of one's own aren't built twice: they may read files, or do without torch's initialisation.
+    Args:
+        model: As for ``build_model``.
+        shape: The shape of one input.
+        classes: How many classes there are.
+
+    Returns:
+        None for models that only building can count: those of users' own factories, which aren't built twice, since
+        they may read files, or do without torch's initialisation.
+
+    Raises:
+        InputError: If there is no such model, or it is too large to be made.
     """
+    name, options, factory = _parsed(model)
+    if isinstance(factory, nn.Module):
+        return None if any(map(is_lazy, factory.parameters())) else trainable_parameters(factory)
+    if factory not in MODELS.builtin.values():
+        return None
+    checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
+    with torch.random.fork_rng(devices=[]):
+        module = _without_memory(name, factory, shape, classes, checked)
+    _refuse_too_large(name, module)
+    return trainable_parameters(module)
+
+
+def trainable_parameters(module: nn.Module) -> int:
+    """The number of a module's trainable parameters."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def _parsed(model: str | nn.Module | Factory) -> tuple[str, dict[str, str], Any]:
+    """The name of a model, its options, and the module or factory itself."""
+    if isinstance(model, str):
+        name, options = split_specification(model)
+        return name, options, MODELS.find(name)
+    return getattr(model, "__name__", "model"), {}, model
+
+
+def _without_memory(
+    name: str, factory: Factory, shape: tuple[int, ...], classes: int, options: dict[str, Any]
+) -> nn.Module:
+    """A built-in model whose parameters have shapes, and no memory."""
     try:
         with torch.device("meta"):
-            module = factory(shape, classes, **options)
+            return factory(shape, classes, **options)
     except (RuntimeError, TypeError, OverflowError) as error:  # a layer with more weights than can be counted
         words = ", ".join(f"{key} = {value}" for key, value in options.items())
         raise InputError(f"model {name!r}: layers of {words or 'this shape'} are too large to be made") from error
+
+
+def _refuse_too_large(name: str, module: nn.Module) -> None:
+    """Refuses a model with more parameters than a run could hold."""
     size = sum(p.numel() * p.element_size() for p in module.parameters())
     refuse_beyond_memory(
         f"model {name!r}",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from adabest.paper.facts import ALGORITHMS, ROUNDS, Cell, Reported, as_cell, cells_in_order, reported
 from adabest.paper.scores import Score, Verdict, judge, score
 from adabest.report.entries import Measured
+from adabest.report.numbers import MISSING, with_sign, with_spread
 from adabest.report.table import Table
 
 _LARGEST = 5  # differences that are named
@@ -73,17 +74,11 @@ def outside_table(compared: Iterable[Line]) -> Table:
 def _row(line: Line) -> tuple[str, ...]:
     ours, paper, verdict = line.ours, line.paper, line.verdict
     shown = f"{ours.text()} ({line.length})" if line.length else ours.text()
-    judged = ("–", "–", "–")
+    judged = (MISSING,) * 3
     if verdict is not None:
-        difference = "–" if verdict.difference is None else signed(verdict.difference)
+        difference = MISSING if verdict.difference is None else with_sign(verdict.difference)
         judged = (difference, f"{verdict.allowed:.2f}{'†' * verdict.borrowed}", "yes" if verdict.within else "no")
-    return (line.name, line.algorithm, shown, ours.seeds, f"{paper.mean:.2f} ± {paper.std:.2f}", *judged)
-
-
-def signed(difference: float) -> str:
-    """A difference with its sign, and no sign where it is nothing."""
-    text = f"{difference:+.2f}".replace("-", "−")
-    return "0.00" if text in {"+0.00", "−0.00"} else text
+    return (line.name, line.algorithm, shown, ours.seeds, with_spread(paper.mean, paper.std), *judged)
 
 
 def comparison_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str]:
@@ -141,7 +136,7 @@ def _largest(compared: Iterable[Line]) -> list[str]:
     if not outside:
         return []
     largest = sorted(outside, key=lambda miss: -abs(miss[0]))[:_LARGEST]
-    named = ", ".join(f"{name} {signed(difference)}" for difference, name in largest)
+    named = ", ".join(f"{name} {with_sign(difference)}" for difference, name in largest)
     return [f"Largest differences that are not within: {named}."]
 
 

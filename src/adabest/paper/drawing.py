@@ -13,18 +13,33 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from adabest.paper.facts import ALGORITHMS, algorithm_of, in_order, label
 from adabest.report.entries import Measured
 from adabest.report.lines import draw_runs, tidy
+from adabest.report.palette import (
+    BLACK,
+    BLUE,
+    DASH_DOT_DOTTED,
+    DASH_DOTTED,
+    DASHED,
+    DOTTED,
+    GREEN,
+    HEAT_MAP,
+    MARKERS,
+    ORANGE,
+    SOLID,
+    VERMILION,
+    Colour,
+    Dashes,
+)
 
-# Colour, line style and marker. The colours (Okabe and Ito) differ in brightness, too, so that they can be told apart
-# in black and white; styles and markers do the same where lines are close.
-_LOOKS: dict[str, tuple[str, Any, str]] = {
-    "fedavg": ("#000000", ":", "s"),
-    "feddyn": ("#E69F00", "--", "^"),
-    "scaffold": ("#0072B2", "-.", "D"),
-    "adabest": ("#D55E00", "-", "o"),
+# These colours differ in brightness, too, so that they can be told apart in black and white; styles and markers do the
+# same where lines are close.
+_LOOKS: dict[str, tuple[Colour, Dashes, str]] = {
+    "fedavg": (BLACK, DOTTED, "s"),
+    "feddyn": (ORANGE, DASHED, "^"),
+    "scaffold": (BLUE, DASH_DOTTED, "D"),
+    "adabest": (VERMILION, SOLID, "o"),
 }
-_OTHER = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v")
-_MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
-_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_OTHER = (GREEN, DASH_DOT_DOTTED, "v")
+_GRADED = (SOLID, DASHED, DASH_DOTTED, DOTTED, DASH_DOT_DOTTED)
 _MARKS = 7  # on a line
 _CLIMB = 0.2  # part of the rounds in which everyone climbs
 
@@ -38,26 +53,26 @@ LABELS = {
 
 def look_of(entry: str) -> dict[str, Any]:
     """What an algorithm's line looks like in all figures."""
-    colour, style, marker = _LOOKS.get(algorithm_of(entry), _OTHER)
-    return {**_line(colour, style, marker), "label": label(entry)}
+    colour, dashes, marker = _LOOKS.get(algorithm_of(entry), _OTHER)
+    return {**_line(colour.light, dashes, marker), "label": label(entry)}
 
 
 def graded_looks(labels: Sequence[str]) -> list[dict[str, Any]]:
     """Looks for the values of a parameter: from dark to light, with styles and markers of their own."""
-    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(labels)))
+    shades = matplotlib.colormaps[HEAT_MAP](np.linspace(0.0, 0.85, len(labels)))
     return [
         {
-            **_line(matplotlib.colors.to_hex(shade), _STYLES[number % len(_STYLES)], _MARKERS[number % len(_MARKERS)]),
+            **_line(matplotlib.colors.to_hex(shade), _GRADED[number % len(_GRADED)], MARKERS[number % len(MARKERS)]),
             "label": text,
         }
         for number, (text, shade) in enumerate(zip(labels, shades, strict=True))
     ]
 
 
-def _line(colour: str, style: Any, marker: str) -> dict[str, Any]:
+def _line(colour: str, dashes: Dashes, marker: str) -> dict[str, Any]:
     return {
         "color": colour,
-        "linestyle": style,
+        "linestyle": dashes.matplotlib,
         "linewidth": 1.5,
         "marker": marker,
         "markersize": 4.5,

@@ -23,6 +23,7 @@ from adabest.paper.drawing import (
 from adabest.paper.facts import ALGORITHMS, algorithm_of, in_order, options_of
 from adabest.paper.scores import score, smooth
 from adabest.paper.tables import Runs, entries_of
+from adabest.report.palette import DIVERGED_MARKER
 from adabest.runs.results_file import Result
 
 OVERFITTING = ("scaffold", "feddyn", "adabest")
@@ -122,7 +123,7 @@ def beta_figure(runs: Runs, title: str) -> Figure:
             axes.fill_between(list(kept), low, high, color=look["color"], alpha=0.15, linewidth=0)
         lost += [(rate, look["color"]) for rate, of in scores.items() if of.lost]
     for rate, colour in lost:
-        axes.plot(rate, 0.02, color=colour, marker="x", markersize=7, transform=axes.get_xaxis_transform())
+        axes.plot(rate, 0.02, color=colour, marker=DIVERGED_MARKER, markersize=7, transform=axes.get_xaxis_transform())
     rates = [float(cell) for cell in runs]
     axes.set(xscale="log", xlabel="share of clients in a round", ylabel=LABELS[_ACCURACY], xticks=rates)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from adabest.paper.comparison import Line
 from adabest.paper.facts import ALGORITHMS
+from adabest.report.numbers import MISSING
 from adabest.report.table import Table
 
 
@@ -60,7 +61,7 @@ def ranking_table(found: Mapping[str, Order]) -> Table:
     rows = []
     for name, order in found.items():
         first = (" = ".join(order.ours[0]), " = ".join(order.paper[0]))
-        shown, alike, same, same_first = f"{name} ({order.length})", "–", "–", "–"
+        shown, alike, same, same_first = f"{name} ({order.length})", MISSING, MISSING, MISSING
         if not order.length:
             shown, alike = name, "{} of {}".format(*order.alike)
             same, same_first = _yes(order.same), _yes(order.same_winner)

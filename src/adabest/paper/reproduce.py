@@ -11,7 +11,7 @@ from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tab
 from adabest.costs.measurement import measure_costs
 from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.experiments.call import ROOT
-from adabest.experiments.comparison_calls import check_lanes
+from adabest.experiments.run_group import check_lanes
 from adabest.paper.rendering import figure_name, render
 from adabest.paper.reproduction import Reproduction, Request
 from adabest.paper.specification import COSTS, read_specification, specification_names

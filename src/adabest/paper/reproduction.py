@@ -11,7 +11,7 @@ from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
 from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
-from adabest.experiments.comparison import compare, make_room
+from adabest.experiments.run_group import make_room, make_runs
 from adabest.paper.specification import Cell, Specification
 from adabest.runs.results_file import CHOICES, Result, Results, Tuning, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
@@ -256,7 +256,7 @@ class Reproduction:
             return {}
         planned = self._plan(jobs)
         make_room(planned, folder, overwrite=None)
-        return compare(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
+        return make_runs(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
 
     def _plan(self, jobs: Sequence[_Job]) -> Plan:
         runs = {}

@@ -7,7 +7,8 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from adabest.paper.facts import Reported
-from adabest.report.entries import Measured, mean_and_spread
+from adabest.report.entries import Measured
+from adabest.report.numbers import MISSING, mean_and_spread
 
 SMOOTHED = 5  # evaluations in a running mean
 ENOUGH_SEEDS = 3  # for a standard deviation that is worth its name
@@ -50,8 +51,8 @@ class Score:
         """Mean and standard deviation, and what became of those that diverged."""
         lost = f"diverged in round{'s' * (len(self.lost) > 1)} {', '.join(map(str, self.lost))}"
         if not self.values:
-            return lost if self.lost else "–"
-        numbers = mean_and_spread(self.values, digits=2)
+            return lost if self.lost else MISSING
+        numbers = mean_and_spread(self.values, places=2)
         return f"{numbers} ({len(self.lost)} {lost})" if self.lost else numbers
 
 

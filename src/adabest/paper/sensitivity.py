@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from adabest.paper.comparison import signed
 from adabest.paper.facts import algorithm_of, in_order, label, options_of, reported
 from adabest.paper.scores import score, smooth
 from adabest.paper.tables import Runs, entries_of
 from adabest.report.entries import mean_curve
+from adabest.report.numbers import MISSING, with_sign, with_spread
 from adabest.report.table import Table
 from adabest.runs.results_file import Result
 
@@ -65,7 +65,7 @@ def train_table(entries: Mapping[str, Sequence[Result]]) -> Table:
 
 def _highest_and_last(rounds: Sequence[int], values: Sequence[float]) -> tuple[str, str]:
     if not values:
-        return "–", "–"
+        return MISSING, MISSING
     highest = max(range(len(values)), key=lambda place: values[place])
     return f"{100 * values[highest]:.2f} ({rounds[highest]})", f"{100 * values[-1]:.2f}"
 
@@ -81,7 +81,7 @@ def beta_table(runs: Runs) -> Table:
         cells = []
         for cell, entries in runs.items():
             of = score(entries[entry]) if entry in entries else None
-            text = of.text() if of else "–"
+            text = of.text() if of else MISSING
             is_best = of is not None and of.mean is not None and round(of.mean, 2) == best[cell]
             cells.append(f"**{text}**" if is_best else text)
         rows.append((options_of(entry).get("beta", entry), *cells))
@@ -104,7 +104,7 @@ def misses_table(runs: Runs) -> Table:
                     of.text(),
                     of.seeds,
                     _difference(of.mean, to_plain),
-                    f"{paper.mean:.2f} ± {paper.std:.2f}" if paper else "–",
+                    with_spread(paper.mean, paper.std) if paper else MISSING,
                     _difference(of.mean, paper.mean if paper else None),
                 )
             )
@@ -113,4 +113,4 @@ def misses_table(runs: Runs) -> Table:
 
 
 def _difference(mean: float | None, other: float | None) -> str:
-    return "–" if mean is None or other is None else signed(mean - other)
+    return MISSING if mean is None or other is None else with_sign(mean - other)

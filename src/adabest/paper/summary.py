@@ -7,6 +7,7 @@ from itertools import groupby
 from adabest.paper.comparison import Line
 from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, reported
 from adabest.paper.ranking import Order, rounded
+from adabest.report.numbers import MISSING
 from adabest.report.table import Table
 
 
@@ -21,7 +22,7 @@ def headline_table(compared: Sequence[Line]) -> Table:
         best = max(rounded(line.ours.mean) for line in members.values()) if len(members) > 1 else math.inf
         best_of_paper = max(paper.mean for name in ALGORITHMS if (paper := reported(cell_name, name)))
         rows.append(
-            (*setting, *(_pair(members[name], best, best_of_paper) if name in members else "–" for name in shown))
+            (*setting, *(_pair(members[name], best, best_of_paper) if name in members else MISSING for name in shown))
         )
     head = ("participation", "data set", "labels", *(f"{ALGORITHMS[algorithm]} %" for algorithm in shown))
     return Table(head, tuple(rows), "Test accuracy, ours / the paper's")
@@ -62,7 +63,7 @@ def summary_table(compared: Sequence[Line], found: Mapping[str, Order]) -> Table
         if members:
             names = {line.name for line in members}
             ordered = [order for name, order in found.items() if name in names and not order.length]
-            rows.append((words, *_counts(members), *(_agreements(ordered) if of_cells else ("–", "–"))))
+            rows.append((words, *_counts(members), *(_agreements(ordered) if of_cells else (MISSING, MISSING))))
     return Table(head, tuple(rows), "Table 1: how often ours is the paper's")
 
 
@@ -74,6 +75,6 @@ def _counts(members: Sequence[Line]) -> tuple[str, ...]:
 
 def _agreements(ordered: Sequence[Order]) -> tuple[str, str]:
     if not ordered:
-        return "–", "–"
+        return MISSING, MISSING
     same, first = (sum(agree) for agree in zip(*((order.same, order.same_winner) for order in ordered), strict=True))
     return f"{same} of {len(ordered)}", f"{first} of {len(ordered)}"

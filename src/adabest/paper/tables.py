@@ -1,13 +1,13 @@
 """The tables that go with every figure: final numbers, rounds to targets, models side by side, where all comes from."""
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from adabest.experiments.choice import Point
 from adabest.paper.facts import ALGORITHMS, TARGETS, in_order
 from adabest.paper.scores import score
 from adabest.report.entries import finals
+from adabest.report.numbers import MISSING, mean_and_spread
 from adabest.report.table import Table, rounds_to
 from adabest.runs.results_file import Result, Results, Tuning
 
@@ -20,7 +20,6 @@ _MODELS = {
     "cloud_accuracy": "cloud θ",
 }
 _BASELINE = "fedavg"
-_HUGE = 1e6  # numbers whose digits nobody reads
 
 
 def dataset_of(runs: Mapping[str, Sequence[Result]]) -> str:
@@ -40,20 +39,9 @@ def final_table(runs: Runs) -> Table:
         for entry in in_order(entries):
             of = score(entries[entry])
             kept = [run for run in entries[entry] if run.status != "diverged"]
-            norms = (numbers(finals(kept, name)) for name in ("cloud_norm", "h_norm"))
-            rows.append((cell, entry, of.text(), of.seeds, str(of.round or "–"), *norms))
+            norms = (mean_and_spread(finals(kept, name), places=None) for name in ("cloud_norm", "h_norm"))
+            rows.append((cell, entry, of.text(), of.seeds, str(of.round or MISSING), *norms))
     return Table(("cell", "entry", "accuracy %", "n", "round", "‖θ‖", "‖h‖"), tuple(rows), "In the last round")
-
-
-def numbers(values: Sequence[float]) -> str:
-    """Mean ± standard deviation, of numbers of any size: four digits of the mean, as many places of the other."""
-    if not values:
-        return "–"
-    mean = fmean(values)
-    if abs(mean) >= _HUGE:
-        return f"{mean:.3g}"
-    places = max(0, 3 - math.floor(math.log10(abs(mean)))) if mean else 0
-    return f"{mean:,.{places}f}" + (f" ± {stdev(values):,.{places}f}" if len(values) > 1 else "")
 
 
 def rounds_table(runs: Runs) -> Table:
@@ -67,7 +55,7 @@ def rounds_table(runs: Runs) -> Table:
                 plain = _baseline(entries, found)
                 cells = (_reached(found[entry], None if entry == _BASELINE else plain) for entry in found)
                 by_entry = dict(zip(found, cells, strict=True))
-                rows.append((cell, str(target), *(by_entry.get(entry, "–") for entry in shown)))
+                rows.append((cell, str(target), *(by_entry.get(entry, MISSING) for entry in shown)))
     return Table(("cell", "target %", *shown), tuple(rows), "Rounds to reach an accuracy")
 
 
@@ -101,7 +89,7 @@ def models_table(runs: Runs) -> Table:
     for cell, entries in runs.items():
         for metric, words in _MODELS.items():
             if any(run.final.get(metric) is not None for group in entries.values() for run in group):
-                cells = (score(entries[entry], metric).text() if entry in entries else "–" for entry in shown)
+                cells = (score(entries[entry], metric).text() if entry in entries else MISSING for entry in shown)
                 rows.append((cell, words, *cells))
     return Table(("cell", "model", *shown), tuple(rows), "Test accuracy (%) of the models in the last round")
 
@@ -114,7 +102,7 @@ def provenance_table(results: Results) -> Table:
     facts = ("command", "commit", "device", "torch", "adabest")
     groups: dict[tuple[str, ...], list[Result]] = {}
     for run in results.runs:
-        key = tuple(str(run.provenance.get(name) or "–") for name in facts)
+        key = tuple(str(run.provenance.get(name) or MISSING) for name in facts)
         groups.setdefault(key, []).append(run)
     rows = (
         (command, str(len(runs)), ", ".join(map(str, sorted({run.seed for run in runs}))), *rest)
@@ -145,5 +133,5 @@ def _points(tuning: Tuning) -> list[Point]:
 
 def _tried(point: Point, chosen: bool) -> str:
     values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
-    outcome = f"{100 * point.mean:.2f}" if point.counts else next((s for s in point.status if s != "finished"), "–")
+    outcome = f"{100 * point.mean:.2f}" if point.counts else next((s for s in point.status if s != "finished"), MISSING)
     return f"**{values}: {outcome}**" if chosen else f"{values}: {outcome}"

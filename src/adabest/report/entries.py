@@ -1,7 +1,7 @@
 """What is compared: runs, or the runs of several seeds taken together."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -123,10 +123,3 @@ def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, lis
         return any(run.status == "diverged" for run in runs), -fmean(finals(runs, "validation_accuracy") or [0.0])
 
     return dict(sorted(as_lists(entries).items(), key=lambda entry: rank(entry[1])))
-
-
-def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """Numbers as ``mean ± standard deviation``, a single one as it is."""
-    if not values:
-        return "–"
-    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")

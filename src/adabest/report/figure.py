@@ -14,6 +14,7 @@ from adabest.errors import InputError
 from adabest.federation.partition import Partition
 from adabest.report.entries import Entries, Measured, as_lists, finals
 from adabest.report.lines import draw_runs, looks, tidy
+from adabest.report.palette import HEAT_MAP
 from adabest.runs.files.atomic_files import write_atomically
 
 _BEST = 5  # of a sweep's entries have a line of their own
@@ -99,7 +100,7 @@ def partition_figure(partition: Partition, title: str = "") -> Figure:
     axes = figure.subplots()
     largest_class = np.argsort(partition.label_counts.argmax(axis=1), kind="stable")
     image = axes.imshow(
-        partition.label_counts[largest_class].T, aspect="auto", interpolation="nearest", origin="lower", cmap="viridis"
+        partition.label_counts[largest_class].T, aspect="auto", interpolation="nearest", origin="lower", cmap=HEAT_MAP
     )
     axes.set(xlabel="clients, sorted by their largest class", ylabel="class", title=title)
     figure.colorbar(image, label="samples")

@@ -1,4 +1,4 @@
-"""Lines of figures: what tells them apart, and how the runs of several seeds become one."""
+"""Lines of figures: their looks, and one line for the runs of several seeds."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,15 +7,13 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from adabest.report.entries import Measured, mean_curve
-
-# Colours that colour-blind readers can tell apart (Okabe and Ito), and line styles that survive black-and-white print.
-_COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
-_STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), "-")
+from adabest.report.palette import DIVERGED_MARKER, LINE_COLOURS, LINE_DASHES, STOPPED_MARKER
 
 
 def looks() -> Iterator[tuple[str, Any]]:
-    """A colour and a style for each line, for ever."""
-    return zip(itertools.cycle(_COLOURS), itertools.cycle(_STYLES), strict=False)
+    """A colour and a style for each line, without end."""
+    colours, styles = itertools.cycle(LINE_COLOURS), itertools.cycle(LINE_DASHES)
+    return ((colour.light, style.matplotlib) for colour, style in zip(colours, styles, strict=False))
 
 
 def draw_runs(
@@ -39,7 +37,7 @@ def draw_runs(
     for run in runs:
         rounds, values = run.points(metric)
         if run.reason is not None and len(rounds):
-            marker = "x" if run.status == "diverged" else "o"
+            marker = DIVERGED_MARKER if run.status == "diverged" else STOPPED_MARKER
             axes.plot(rounds[-1:], scale * values[-1:], color=look["color"], marker=marker, markersize=9)
 
 

@@ -12,7 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from adabest.data.listing import Listing
-from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, mean_and_spread
+from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals
+from adabest.report.numbers import MISSING, as_text, mean_and_spread, percentage, three_digits
 from adabest.runs.stored_run import Run
 
 _BOLD = "**"
@@ -109,15 +110,14 @@ def _cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str
         _accuracy(runs[0]) if len(runs) == 1 else _accuracies(runs),
         *([mean_and_spread(_percentages(counted, "averaged_accuracy"))] if averaged else []),
         _reached(runs, target),
-        f"{fmean(sent):.1f}" if sent else "–",
-        _number(finals(counted, "cloud_norm")),
-        _number(finals(counted, "h_norm")),
+        f"{fmean(sent):.1f}" if sent else MISSING,
+        *(three_digits(_mean(finals(counted, name))) for name in ("cloud_norm", "h_norm")),
     )
 
 
 def _accuracy(run: Measured) -> str:
     """A run's accuracy, and what else must be known of its end."""
-    accuracy = _percent(run.final.get("scored_accuracy"))
+    accuracy = percentage(run.final.get("scored_accuracy"))
     if run.status == "diverged":
         return f"diverged in round {run.round}"
     if run.status != "finished":
@@ -155,12 +155,8 @@ def _percentages(runs: Sequence[Measured], name: str) -> list[float]:
     return [100 * value for value in finals(runs, name)]
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def _number(values: Sequence[float]) -> str:
-    return f"{fmean(values):.3g}" if values else "–"
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
@@ -168,7 +164,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
     head = ("run", "status", "round", "data set", "algorithm", "accuracy %")
     rows = []
     for run in runs:
-        accuracy = _percent(run.final.get("scored_accuracy"))
+        accuracy = percentage(run.final.get("scored_accuracy"))
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
         rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
     return Table(head, tuple(rows))
@@ -184,16 +180,12 @@ def datasets_table(listings: Sequence[Listing]) -> Table:
         size = None if listing.bytes_on_disk is None else f"{listing.bytes_on_disk / 1e6:.1f}"
         shape = None if listing.shape is None else "×".join(map(str, listing.shape))
         counts = [None if count is None else f"{count:,}" for count in (listing.classes, listing.train, listing.test)]
-        rows.append(tuple(cell or "–" for cell in (listing.name, there, size, shape, *counts)))
+        rows.append(tuple(cell or MISSING for cell in (listing.name, there, size, shape, *counts)))
     return Table(head, tuple(rows))
 
 
 def facts_table(facts: Mapping[str, object], title: str = "") -> Table:
     """Names and values."""
-    return Table(("", ""), tuple((name.replace("_", " "), _text(value)) for name, value in facts.items()), title)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return ", ".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
+    return Table(
+        ("", ""), tuple((name.replace("_", " "), as_text(value, digits=4)) for name, value in facts.items()), title
+    )

@@ -4,7 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from adabest.engine.state import Snapshot
 from adabest.errors import InputError
@@ -16,6 +16,18 @@ from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.manifest import FORMAT, FORMAT_KEY, Ledger, Manifest, Prefix, read_proven, sha256
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.toml_file import to_toml
+
+
+class TakenUp(NamedTuple):
+    """A run that goes on.
+
+    Attributes:
+        ledger: The keeper of its manifest.
+        callbacks: The states of its callbacks by name, as its checkpoint has them.
+    """
+
+    ledger: Ledger
+    callbacks: Mapping[str, Mapping[str, Any]]
 
 
 def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
@@ -32,7 +44,7 @@ def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
     return ledger
 
 
-def restore(folder: RunFolder, config: Config, federation: Federation, manifest: Manifest) -> Ledger:
+def restore(folder: RunFolder, config: Config, federation: Federation, manifest: Manifest) -> TakenUp:
     """Puts the federation where the last checkpoint left it.
 
     Raises:
@@ -45,10 +57,10 @@ def restore(folder: RunFolder, config: Config, federation: Federation, manifest:
     refuse_change(folder, identity, federation)
     _warn_of_changes(folder, config, before)
     checkpoint = load_checkpoint(folder, manifest)
-    metrics = Prefix(0, sha256(b""))
+    metrics, callbacks = Prefix(0, sha256(b"")), dict[str, Mapping[str, Any]]()
     if checkpoint is not None and checkpoint.metrics is not None:
         _put_back(folder, federation, checkpoint.state, before)
-        metrics = checkpoint.metrics
+        metrics, callbacks = checkpoint.metrics, dict(checkpoint.callbacks)
     elif manifest.round > 0:
         warning = f"{folder.path} has no whole checkpoint left, so it begins again with round 1"
         folder.log(f"warning: {warning}")
@@ -56,10 +68,10 @@ def restore(folder: RunFolder, config: Config, federation: Federation, manifest:
     ledger = Ledger(folder, manifest.with_metrics(metrics))
     _go_on(folder, federation, ledger)
     os.truncate(folder / files.METRICS, metrics.length)  # after the manifest: it never proves rows that are gone
-    return ledger
+    return TakenUp(ledger, callbacks)
 
 
-def adopt(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
+def adopt(folder: RunFolder, config: Config, federation: Federation) -> TakenUp:
     """Goes on with a run of version 0.4.0, of which nothing is proven, and has it proven from here on.
 
     Raises:
@@ -70,7 +82,7 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
         if checkpoints_of(folder) or folder.rows(files.METRICS):
             lost = files.IDENTITY if identity is None else files.ENVIRONMENT
             raise InputError(f"{folder / lost} is missing; bring it back, or make the run anew")
-        return begin(folder, config, federation)
+        return TakenUp(begin(folder, config, federation), {})
     refuse_change(folder, identity, federation)
     _warn_of_changes(folder, config, before)
     checkpoint = load_checkpoint(folder, None)
@@ -85,7 +97,7 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
         for older in checkpoints_of(folder)[1:]:  # which don't name their run
             older.unlink()
     _go_on(folder, federation, ledger)
-    return ledger
+    return TakenUp(ledger, {})
 
 
 def refuse_change(folder: RunFolder, identity: Mapping[str, Any], federation: Federation) -> None:

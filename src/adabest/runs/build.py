@@ -2,9 +2,7 @@
 
 import functools
 import hashlib
-import importlib
 import importlib.metadata
-import importlib.util
 import math
 import os
 import platform
@@ -22,28 +20,25 @@ from torch import nn
 
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
-from adabest.engine.cpu.trainer import clients_at_once
-from adabest.engine.gpu.trainer import Precision
+from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.trainer import Trainer
 from adabest.errors import InputError
-from adabest.federation.partition import Partition, Scheme, check_scheme, cut
+from adabest.federation.partition import NATURAL, Partition, Scheme, check_scheme, cut
+from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.roster import Attendance
-from adabest.models.factory import build_model
+from adabest.runs.model_source import take_model
 from adabest.runs.provenance import commit
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.demand import Demand
 from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat, no_heartbeat
 from adabest.tasks.classification import ClassificationTask
-
-# Windows has no such module.
-_resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
-
-_ENGINES: dict[str, type[Engine]] = {"batched": BatchedEngine, "reference": ReferenceEngine}
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def build_federation(
     device = _device(config.device)
     dataset = components.dataset
     partition = cut_partition(config, components)
-    module = _module(config, components)
+    module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
     task = ClassificationTask(
         dataset,
@@ -176,22 +171,42 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
             raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
         return ReferenceEngine
     return functools.partial(
-        BatchedEngine,
+        make_batched_engine,
         precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
         clients_in_parallel=config.clients_in_parallel,
         threads=config.threads,
     )
 
 
-def count_parameters(config: Config, components: Components) -> int:
-    """How large the model of a run is."""
-    return sum(p.numel() for p in _module(config, components).parameters() if p.requires_grad)
+def make_batched_engine(
+    heartbeat: Heartbeat,
+    *,
+    precision: Precision | None = None,
+    clients_in_parallel: int | None = None,
+    threads: int | None = None,
+) -> BatchedEngine:
+    """A batched engine that trains on CPU cores or on a GPU, wherever a task's model is.
 
+    Args:
+        heartbeat: Called between local steps; may raise.
+        precision: The number formats of training; by default the model's own.
+        clients_in_parallel: The most clients that train at a time; by default as many as fit.
+        threads: How many clients train side by side on a CPU; by default one on each core.
 
-def _module(config: Config, components: Components) -> nn.Module:
-    dataset = components.dataset
-    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
-    return build_model(components.model, example, dataset.classes, config.seed)
+    Raises:
+        InputError: If no client may train.
+    """
+    if clients_in_parallel is not None and clients_in_parallel < 1:
+        raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
+
+    def make_trainer(task: ClassificationTask) -> Trainer:
+        on_cpu = task.model.vector.device.type == "cpu"
+        if on_cpu and not (precision or Precision()).half:
+            return CpuTrainer(task, clients_in_parallel, threads)
+        # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
+        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
+
+    return BatchedEngine(heartbeat, make_trainer)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
@@ -204,7 +219,9 @@ def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 # Lanes that differ in their algorithm alone have the same clients, and some partitioners take seconds.
-_PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme], Partition] = weakref.WeakValueDictionary()
+_PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme, Any], Partition] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def cut_partition(config: Config, components: Components) -> Partition:
@@ -223,7 +240,9 @@ def cut_partition(config: Config, components: Components) -> Partition:
     labels = dataset.y_train.numpy()
     owners = None if dataset.clients is None else dataset.clients.numpy()
     digest = hashlib.sha256(labels.tobytes() + (b"" if owners is None else owners.tobytes())).digest()
-    key = (digest, dataset.classes, owners is None, scheme)
+    # The function itself: another one may have taken its name since.
+    dealer = None if scheme.partitioner == NATURAL else PARTITIONERS.find(scheme.partitioner)
+    key = (digest, dataset.classes, owners is None, scheme, dealer)
     found = _PARTITIONS.get(key)
     if found is None:
         found = _PARTITIONS[key] = cut(labels, dataset.classes, scheme, owners)
@@ -271,15 +290,6 @@ def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     """What has changed since a run began and may change the last bits of its result."""
     watched = ("torch", "numpy", "machine", "threads", "device")
     return [f"{key} was {before.get(key)}, is {now[key]}" for key in watched if before.get(key) != now[key]]
-
-
-def memory_used() -> int | None:
-    """The most bytes that this process has held: on a GPU if there is one, else in main memory; None if unknown."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    if _resource is None:
-        return None
-    return int(_resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _device(name: str) -> torch.device:

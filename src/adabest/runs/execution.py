@@ -12,16 +12,18 @@ from adabest.errors import InputError
 from adabest.registry import look_in, named_now
 from adabest.runs.beginning import refuse_change
 from adabest.runs.build import build_federation, make_engine
+from adabest.runs.callbacks.base import Callback
 from adabest.runs.callbacks.board import make_board
 from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import Surroundings
-from adabest.runs.run_loop import Company, Planned, drop_checkpoints, lane, refuse_run
+from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components, resolve_again
 from adabest.runs.settings.toml_file import read_toml
+from adabest.runs.trackers.catalog import check_trackers
 from adabest.stop_requests import StopRequests, resume_command
 
 
@@ -30,6 +32,7 @@ def start(
     components: Components,
     path: Path,
     *,
+    callbacks: Sequence[Callback] = (),
     overwrite: bool = False,
     label: str = "",
     show: bool = False,
@@ -40,6 +43,7 @@ def start(
         config: The complete configuration.
         components: The objects that it names.
         path: The run's folder.
+        callbacks: The user's callbacks.
         overwrite: Whether a run that lies there may be replaced.
         label: What to call the run while it shows its progress.
         show: Whether to show progress.
@@ -48,15 +52,20 @@ def start(
         InputError: If something can't be used, or the folder holds a run already. Nothing was run.
         Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
     """
+    check_runs([config])
     folder = RunFolder(path)
     refuse_run(folder, overwrite)
-    run_lanes([Planned(folder, config, components, overwrite=overwrite, label=label)], show=show)
+    run_lanes(
+        [PendingRun(folder, config, components, callbacks=tuple(callbacks), overwrite=overwrite, label=label)],
+        show=show,
+    )
 
 
-def resume(
+def resume_run(
     path: Path,
     objects: Mapping[str, Any] | None = None,
     *,
+    callbacks: Sequence[Callback] = (),
     unverified: bool = False,
     data_dir: str | None = None,
     label: str = "",
@@ -67,6 +76,7 @@ def resume(
     Args:
         path: The run's folder.
         objects: The data set, algorithm, model or loss of a run that was given Python objects.
+        callbacks: The user's callbacks, if the run was given some.
         unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
         data_dir: The folder of the official data files, if they have moved; the run remembers it.
         label: What to call the run while it shows its progress.
@@ -94,15 +104,23 @@ def resume(
             settings = read_toml(folder / files.CONFIG)
             prove_settings(folder, manifest, settings)
             config, components = resolve_again(settings, objects or {}, data_dir)
-            run = Planned(
-                folder, config, components, resumed=True, unverified=unverified, data_dir=data_dir, label=label
+            check_runs([config])
+            run = PendingRun(
+                folder,
+                config,
+                components,
+                resumed=True,
+                callbacks=tuple(callbacks),
+                unverified=unverified,
+                data_dir=data_dir,
+                label=label,
             )
             _run_group([run], Surroundings.of(config, components), requests, 1, show=show)
         finally:
             folder.release()
 
 
-def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bool = False) -> None:
+def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show: bool = False) -> None:
     """Makes several runs, trained together as lanes of one program as far as they can be.
 
     Runs that differ in device, precision or threads come one group after the other. Divergence or an early end of a run
@@ -117,6 +135,7 @@ def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bo
         InputError: If something can't be used, or someone else works on one of the folders.
         Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
     """
+    check_runs([run.config for run in runs])
     with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
         asked = [(Surroundings.of(run.config, run.components), run) for run in runs if _is_left(run)]
         for number, surroundings in enumerate(dict.fromkeys(surroundings for surroundings, _ in asked)):
@@ -124,6 +143,16 @@ def run_lanes(runs: Sequence[Planned], *, at_a_time: int | None = None, show: bo
                 requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
             group = [run for its_own, run in asked if its_own == surroundings]
             _run_group(group, surroundings, requests, at_a_time or len(group), show=show)
+
+
+def check_runs(configs: Iterable[Config]) -> None:
+    """Makes sure that runs can begin, as far as that can be told before their data are dealt.
+
+    Raises:
+        InputError: If a tracker doesn't exist, or its package isn't installed.
+    """
+    for config in configs:
+        check_trackers(config.trackers())
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
@@ -136,30 +165,30 @@ def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
 
 
 def _run_group(
-    runs: Sequence[Planned], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
+    runs: Sequence[PendingRun], surroundings: Surroundings, requests: StopRequests, at_a_time: int, *, show: bool
 ) -> None:
     """Makes runs that have the same surroundings."""
     waiting = deque(runs)
     lanes = min(at_a_time, len(runs))
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
     with surroundings.entered(), board:
-        company = Company(requests.heartbeat, board, CheckpointTime())
+        shared = LaneContext(requests.heartbeat, board, CheckpointTime())
         engine = make_engine(runs[0].config)(requests.heartbeat)
-        places = [_one_after_another(waiting, company) for _ in range(lanes)]
+        places = [_one_after_another(waiting, shared) for _ in range(lanes)]
         advance_together(places, engine)
 
 
-def _one_after_another(waiting: deque[Planned], company: Company) -> Lane[None]:
+def _one_after_another(waiting: deque[PendingRun], shared: LaneContext) -> Lane[None]:
     """A lane for one run after another, as long as some are waiting."""
     for number in itertools.count():
         if not waiting:
             return
         if number > 0:
-            company.heartbeat()  # likewise
-        yield from lane(waiting.popleft(), company)
+            shared.heartbeat()  # likewise
+        yield from lane(waiting.popleft(), shared)
 
 
-def _is_left(run: Planned) -> bool:
+def _is_left(run: PendingRun) -> bool:
     """Whether a run hasn't ended yet. Refuses a folder that another process works on before anything is begun."""
     if not run.folder.path.exists():
         return True

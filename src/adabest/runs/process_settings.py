@@ -1,4 +1,4 @@
-"""What a process has only one of, so that runs which differ in it can't be trained together."""
+"""Process-wide settings: threads, TF32, cuDNN flags. Runs that differ in them can't be trained together."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from adabest.models.float_type import float32_by_default
-from adabest.runs.build import count_parameters
+from adabest.runs.model_source import count_parameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 

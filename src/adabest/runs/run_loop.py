@@ -1,43 +1,42 @@
-"""A run as a lane: everything from its folder's lock to its last file, while someone else does its clients' work.
+"""The loop over rounds: a run from its folder's lock to its last file, as a lane that others may be trained beside.
 
-A lane holds what is its own (folder, checkpoints, trackers) and nothing that a process has only one of: signals,
-threads and the progress display belong to whoever advances it, and are shared with the lanes beside it.
+A lane holds what is its own (folder, callbacks) and nothing that a process has only one of: signals, threads and the
+progress display belong to whoever advances it, and are shared with the lanes trained together with it.
 """
 
-import contextlib
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from safetensors.torch import save
-
 from adabest.engine.lanes import Lane
-from adabest.engine.metrics import Metrics
 from adabest.errors import AdabestError, Diverged, InputError, Interrupted, note_how_to_go_on
 from adabest.runs.beginning import adopt, begin, restore
-from adabest.runs.build import Federation, build_federation
+from adabest.runs.build import build_federation
+from adabest.runs.callbacks.base import Callback, Ending, RunView
 from adabest.runs.callbacks.board import Board
-from adabest.runs.callbacks.checkpoints import CheckpointPace, CheckpointTime, Stopwatch
-from adabest.runs.callbacks.early_stopping import reason_to_stop
-from adabest.runs.callbacks.progress import Blinded, Reporter
-from adabest.runs.callbacks.tracking import tracked
+from adabest.runs.callbacks.checkpoints import Checkpoints, CheckpointTime
+from adabest.runs.callbacks.early_stopping import EarlyStopping
+from adabest.runs.callbacks.log import Log
+from adabest.runs.callbacks.progress import ShownProgress
+from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.timings import Timings
 from adabest.runs.files import folder as files
-from adabest.runs.files.atomic_files import write_bytes, write_text
+from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
-from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest, sha256
+from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.placeholders import has_objects
 from adabest.runs.settings.resolution import Components, resolve_again
 from adabest.runs.settings.toml_file import read_toml, to_toml
-from adabest.stop_requests import resume_command, saving
+from adabest.runs.trackers.patience import PatientTracker
+from adabest.stop_requests import resume_command
 from adabest.tasks.base import Heartbeat
-
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PendingRun:
     """A run that is to be made.
 
     Attributes:
@@ -51,6 +50,7 @@ class Planned:
         label: What to call it while it shows its progress.
         group: What trackers that haven't heard of it are to group it under.
         blind: Whether its progress tells nothing of the test set, since something is chosen by it.
+        callbacks: The user's own.
     """
 
     folder: RunFolder
@@ -63,10 +63,11 @@ class Planned:
     label: str = ""
     group: str = ""
     blind: bool = False
+    callbacks: tuple[Callback, ...] = ()
 
 
-class Company(NamedTuple):
-    """What lanes that are advanced together share.
+class LaneContext(NamedTuple):
+    """What lanes trained together share.
 
     Attributes:
         heartbeat: What is called between local steps, and raises if someone asked to stop.
@@ -79,7 +80,7 @@ class Company(NamedTuple):
     checkpoint_time: CheckpointTime
 
 
-def lane(run: Planned, company: Company) -> Lane[None]:
+def lane(run: PendingRun, shared: LaneContext) -> Lane[None]:
     """A run from its first round, or the one after its last checkpoint, to its last. An ended run is left as it is.
 
     Raises:
@@ -87,7 +88,7 @@ def lane(run: Planned, company: Company) -> Lane[None]:
         Interrupted: If someone asked to stop; the folder holds all that is needed to resume.
     """
     try:
-        yield from _resumed(run, company) if run.resumed else _begun(run, company)
+        yield from _resumed(run, shared) if run.resumed else _begun(run, shared)
     except AdabestError:
         raise
     except Exception as error:
@@ -95,22 +96,27 @@ def lane(run: Planned, company: Company) -> Lane[None]:
         raise
 
 
-def _begun(run: Planned, company: Company) -> Lane[None]:
+def _begun(run: PendingRun, shared: LaneContext) -> Lane[None]:
     folder, config = run.folder, run.config
     refuse_run(folder, run.overwrite)
-    federation = build_federation(config, run.components, company.heartbeat, folder.path)
+    federation = build_federation(config, run.components, shared.heartbeat, folder.path)
     folder.acquire()
     try:
         refuse_run(folder, run.overwrite)  # again: someone may have been faster
-        with folder.replacing() as drop_the_old, tracked(folder, config, group=run.group) as tell:
-            ledger = begin(folder, config, federation)
-            drop_the_old()
-            yield from _rounds(run, company, config, federation, ledger=ledger, tell=tell)
+        with folder.replacing() as drop_the_old:
+
+            def write_first_files() -> Ledger:
+                ledger = begin(folder, config, federation)
+                drop_the_old()
+                return ledger
+
+            view = RunView(folder, config.flat(), federation.simulation, federation.task.model, group=run.group)
+            yield from _rounds(run, shared, config, view, open_ledger=write_first_files)
     finally:
         folder.release()
 
 
-def _resumed(run: Planned, company: Company) -> Lane[None]:
+def _resumed(run: PendingRun, shared: LaneContext) -> Lane[None]:
     folder = run.folder
     folder.acquire()
     try:
@@ -125,15 +131,16 @@ def _resumed(run: Planned, company: Company) -> Lane[None]:
                 f"{folder.path} is a run of version 0.4.0 or before, which left nothing to prove its files by; "
                 f"`{resume_command(folder.path)} --unverified` goes on all the same"
             )
-        federation = build_federation(config, components, company.heartbeat, folder.path)
-        if manifest is None:
-            ledger = adopt(folder, config, federation)
-        else:
-            ledger = restore(folder, config, federation, manifest)
+        federation = build_federation(config, components, shared.heartbeat, folder.path)
+        taken_up = (
+            adopt(folder, config, federation) if manifest is None else restore(folder, config, federation, manifest)
+        )
         if run.data_dir is not None:
             write_text(folder / files.CONFIG, to_toml(config.flat()))
-        with tracked(folder, config, group=run.group, resumed=True) as tell:
-            yield from _rounds(run, company, config, federation, ledger=ledger, tell=tell)
+        view = RunView(folder, config.flat(), federation.simulation, federation.task.model, group=run.group)
+        yield from _rounds(
+            run, shared, config, view, open_ledger=lambda: taken_up.ledger, resumed=True, states=taken_up.callbacks
+        )
     finally:
         folder.release()
 
@@ -156,99 +163,136 @@ def refuse_run(folder: RunFolder, overwrite: bool) -> None:
 
 
 def _rounds(
-    run: Planned, company: Company, config: Config, federation: Federation, *, ledger: Ledger, tell: Tell
-) -> Lane[None]:
-    """All rounds that are left."""
-    folder, simulation = run.folder, federation.simulation
-    label, first = run.label or folder.path.name, simulation.state.round
-    pace = CheckpointPace(config.checkpoint_every, first, company.checkpoint_time)
-    try:
-        with company.board.reporter(label, first, config.rounds) as reporter:
-            show = Blinded(reporter) if run.blind else reporter
-            last, early = yield from _until_the_end(folder, config, federation, pace, ledger, show=show, tell=tell)
-    except Interrupted:
-        if simulation.state.round > pace.saved_round:
-            pace.save(folder, federation, ledger)
-        ledger.save("interrupted", simulation.state.round)
-        raise Interrupted(_interrupted(folder, config, simulation.state.round)) from None
-    except Diverged as error:
-        models = _finish(folder, federation)
-        round_number = simulation.state.round + 1
-        lost = {"round": round_number, "diverged": str(error)}
-        ledger.append_metrics(lost)
-        tell(lost)
-        ledger.save("diverged", round_number, str(error), models)
-        folder.log(f"diverged in round {round_number}: {error}")
-    else:
-        ledger.save("finished", last, early, _finish(folder, federation))
-        folder.log(": ".join([f"finished after round {last}", *([] if early is None else [early])]))
-    finally:
-        pace.end()
-    drop_checkpoints(folder)
-
-
-def _until_the_end(
-    folder: RunFolder,
+    run: PendingRun,
+    shared: LaneContext,
     config: Config,
-    federation: Federation,
-    pace: CheckpointPace,
-    ledger: Ledger,
+    view: RunView,
     *,
-    show: Reporter,
-    tell: Tell,
-) -> Lane[tuple[int, str | None]]:
-    """The rounds themselves; returns the last one, and why it is, if it comes early."""
-    simulation = federation.simulation
-    stopwatch = Stopwatch(simulation.state.round, simulation.state.local_steps)
-    rows, last, early = folder.rows(files.METRICS), config.rounds, None
-    while simulation.state.round < last:
-        round_number = simulation.state.round + 1
-        evaluate = round_number % config.evaluate_every == 0 or round_number == config.rounds
-        skipped = simulation.state.skipped_rounds
-        try:
-            metrics = yield from simulation.round(evaluate=evaluate)
-        except (Interrupted, Diverged):
-            raise
-        except Exception as error:
-            _broken_off(folder, federation, pace, ledger, error)
-            raise
-        if simulation.state.skipped_rounds > skipped:
-            folder.log(f"round {round_number} is skipped: nobody is present")
-        speed = stopwatch.lap(simulation.state.local_steps)
+    open_ledger: Callable[[], Ledger],
+    resumed: bool = False,
+    states: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Lane[None]:
+    """All rounds that are left, and what happens beside them."""
+    callbacks = _callbacks(run, shared, config, view, open_ledger, resumed=resumed)
+    _restore(run.callbacks, states or {})
+    started: list[Callback] = []
+    try:
+        for callback in callbacks:
+            callback.start(view)
+            started.append(callback)
+        yield from _until_the_end(config, view, callbacks)
+        ending = Ending("finished", view.rounds, view.stop_reason)
+    except Diverged as error:
+        ending = Ending("diverged", view.round + 1, str(error))
+    except Interrupted:
+        _end(started, view, Ending("interrupted", view.round))
+        how = f"interrupted after round {view.round}; resume with: {_way_to_resume(run.folder, config)}"
+        raise Interrupted(how) from None
+    except (Exception, KeyboardInterrupt) as error:
+        _end(started, view, _broken_off(view, error), error)
+        raise
+    _end(started, view, ending)
+    drop_checkpoints(run.folder)
+
+
+def _until_the_end(config: Config, view: RunView, callbacks: Sequence[Callback]) -> Lane[None]:
+    """The rounds themselves."""
+    while view.round < view.rounds:
+        number = view.round + 1
+        evaluate = number % config.evaluate_every == 0 or number == config.rounds
+        metrics = yield from view.simulation.round(evaluate=evaluate)
+        view.round_done()
         if metrics is not None:
-            ledger.append_metrics(metrics)
-            folder.append(files.TIMINGS, stopwatch.row(round_number))
-            folder.log(_words(metrics, speed))
-            rows.append(metrics)
-            tell(metrics)
-            if round_number < last:
-                early = reason_to_stop(rows, stop_at=config.stop_at, stop_after=config.stop_after)
-            if early is not None:
-                last = round_number
-                show.ends_at(last)
-        if round_number < last and pace.is_due(round_number):
-            seconds = pace.save(folder, federation, ledger)
-            folder.append(files.TIMINGS, {"round": round_number, "checkpoint_seconds": seconds})
-        show.show(round_number, metrics, speed)
-    return last, early
+            view.rows.append(metrics)
+            for callback in callbacks:
+                callback.after_evaluation(view, metrics)
+        for callback in callbacks:
+            callback.after_round(view)
 
 
-def _broken_off(
-    folder: RunFolder, federation: Federation, pace: CheckpointPace, ledger: Ledger, error: Exception
-) -> None:
-    """Saves the last finished round when a round fails, in most cases by what happened in another lane."""
-    done = federation.simulation.state.round
-    with contextlib.suppress(OSError):  # a full disk, for instance, which is what the error says already
-        if done > pace.saved_round:
-            pace.save(folder, federation, ledger)
-        folder.log(f"broken off after round {done}: {error}")
+def _callbacks(
+    run: PendingRun,
+    shared: LaneContext,
+    config: Config,
+    view: RunView,
+    open_ledger: Callable[[], Ledger],
+    *,
+    resumed: bool,
+) -> list[Callback]:
+    """All callbacks of a run, in the order that ``callbacks.base`` promises."""
+    records = Records(open_ledger)
+    label = run.label or run.folder.path.name
+    return [
+        *(PatientTracker(name, resumed=resumed) for name in config.trackers()),
+        Log(lambda: _way_to_resume(run.folder, config)),
+        records,
+        Timings(),
+        EarlyStopping(config.stop_at, config.stop_after),
+        *run.callbacks,
+        Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(run.callbacks)),
+        ShownProgress(lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind),
+    ]
 
 
-def _interrupted(folder: RunFolder, config: Config, done: int) -> str:
-    """Notes that a run was interrupted, and says how to go on."""
-    how = f"interrupted after round {done}; resume with: {_way_to_resume(folder, config)}"
-    folder.log(how)
-    return how
+def _end(started: Sequence[Callback], view: RunView, ending: Ending, cause: BaseException | None = None) -> None:
+    """Ends callbacks in reverse order, each whatever became of the others.
+
+    Raises:
+        Exception: The first that one of them raised, unless another one was the cause of the end.
+    """
+    failure: BaseException | None = None
+    for callback in reversed(started):
+        try:
+            callback.end(view, ending)
+        except (Exception, KeyboardInterrupt) as error:
+            failure = failure or error
+            ending = _broken_off(view, error)
+    if failure is not None and cause is None:
+        raise failure
+
+
+def _broken_off(view: RunView, error: BaseException) -> Ending:
+    return Ending("killed", view.round, str(error) or None, at_once=isinstance(error, KeyboardInterrupt))
+
+
+def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """Callbacks by the names that their states have in checkpoints."""
+    return {f"{number} {type(callback).__qualname__}": callback for number, callback in enumerate(callbacks)}
+
+
+def _restore(callbacks: Sequence[Callback], states: Mapping[str, Mapping[str, Any]]) -> None:
+    """Gives callbacks back what they knew.
+
+    Raises:
+        InputError: If there is a state of one that wasn't given: what it knew would be lost.
+    """
+    given = named(callbacks)
+    lacking = [name.partition(" ")[2] for name in states if name not in given]
+    if lacking:
+        raise InputError(
+            f"the checkpoint holds the state of callback {lacking[0]}, which isn't among those that were given; give "
+            "the run the callbacks that it began with, in their order, as in adabest.resume(folder, callbacks=[...])"
+        )
+    for name, callback in given.items():
+        callback.restore(states.get(name, {}))
+
+
+def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """The states of a user's callbacks by name; one without a state has none.
+
+    Raises:
+        InputError: If one can't be written as JSON.
+    """
+    states = {name: dict(callback.state()) for name, callback in named(callbacks).items()}
+    for name, state in states.items():
+        try:
+            json.dumps(state, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the state of callback {name.partition(' ')[2]} can't be saved ({error}); it should be made of "
+                "numbers, words, lists and dictionaries"
+            ) from error
+    return {name: state for name, state in states.items() if state}
 
 
 def _way_to_resume(folder: RunFolder, config: Config) -> str:
@@ -257,7 +301,7 @@ def _way_to_resume(folder: RunFolder, config: Config) -> str:
     return resume_command(folder.path, named_in(config.flat()))
 
 
-def _after_a_failure(run: Planned) -> str:
+def _after_a_failure(run: PendingRun) -> str:
     """How to go on with a run once what broke it off is mended."""
     folder = run.folder
     if folder.holds_run():
@@ -265,28 +309,6 @@ def _after_a_failure(run: Planned) -> str:
     if not folder.path.is_dir():
         return f"put the folder {folder.path} back, then resume with: {_way_to_resume(folder, run.config)}"
     return "mend that, then begin the run again"
-
-
-@saving()
-def _finish(folder: RunFolder, federation: Federation) -> dict[str, str]:
-    """Writes the models that a run leaves behind; returns their sums, by file name."""
-    simulation, model = federation.simulation, federation.task.model
-    vectors = {
-        "scored": simulation.scored_model(),
-        "aggregate": simulation.state.aggregate,
-        "cloud": simulation.state.cloud,
-    }
-    averaged = simulation.averaged_model()
-    if averaged is not None:
-        vectors["averaged"] = averaged
-    sums = {}
-    for name, vector in vectors.items():
-        model.load(vector)
-        # Clones, because tied parameters share memory, which safetensors refuses.
-        content = save({key: value.detach().cpu().clone() for key, value in model.module.state_dict().items()})
-        write_bytes(folder / files.MODELS[name], content)
-        sums[files.MODELS[name]] = sha256(content)
-    return sums
 
 
 def drop_checkpoints(folder: RunFolder) -> None:
@@ -302,10 +324,3 @@ def drop_checkpoints(folder: RunFolder) -> None:
     for entry in directory.glob("*"):
         entry.unlink()
     directory.rmdir()
-
-
-def _words(metrics: Metrics, speed: float) -> str:
-    return (
-        f"round {metrics['round']}: scored accuracy {metrics['scored_accuracy']:.4f}, "
-        f"loss {metrics['scored_loss']:.4f}, {speed:,.0f} steps/s"
-    )

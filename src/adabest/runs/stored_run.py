@@ -207,7 +207,7 @@ class Run:
         return {name: str(value) for name, value in {**self.config.essence(), **facts}.items() if value is not None}
 
 
-def load(path: str | Path) -> Run:
+def read_run(path: str | Path) -> Run:
     """Reads a run.
 
     Raises:

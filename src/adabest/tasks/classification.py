@@ -203,13 +203,13 @@ class ClassificationTask:
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
         return self._batches[1]
 
-    def inputs(self, chosen: Tensor, room: Tensor | None = None) -> Tensor:
-        """Training inputs, normalised, and if there is room for them, there."""
+    def inputs(self, chosen: Tensor, buffer: Tensor | None = None) -> Tensor:
+        """Training inputs, normalised, and if there is buffer for them, there."""
         x: Any = self.data.x_train
-        return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], room)
+        return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], buffer)
 
-    def _normalise(self, x: Tensor, room: Tensor | None = None) -> Tensor:
-        copied = x.to(self._dtype, copy=True) if room is None else room.copy_(x)
+    def _normalise(self, x: Tensor, buffer: Tensor | None = None) -> Tensor:
+        copied = x.to(self._dtype, copy=True) if buffer is None else buffer.copy_(x)
         return copied.sub_(self._mean).div_(self._std)
 
     def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:

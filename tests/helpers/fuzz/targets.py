@@ -36,7 +36,7 @@ from adabest.runs.files.manifest import FORMAT_KEY
 from adabest.runs.results_file import Results, read_choices
 from adabest.runs.settings.resolution import resolve
 from adabest.runs.settings.toml_file import read_toml, to_toml
-from adabest.runs.stored_run import load
+from adabest.runs.stored_run import read_run
 
 ARRAYS = {
     "x_train": np.zeros((4, 3), np.float32),
@@ -201,7 +201,7 @@ def fuzz_run_folder(data: bytes) -> None:
     path = scratch() / name
     path.write_bytes(data[1:])
     try:
-        run = load(path.parent)
+        run = read_run(path.parent)
         runs_table([run])
         run.curve("scored_accuracy")
         run.load_model()

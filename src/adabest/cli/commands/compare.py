@@ -49,7 +49,7 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result makes the runs."""
     from adabest.cli.output import print_comparison
-    from adabest.experiments.comparison_calls import compare
+    from adabest.experiments.comparison import compare
 
     def act(arguments: dict[str, Any]) -> int:
         return print_comparison(compare(**parser.given(arguments)))

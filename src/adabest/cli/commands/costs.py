@@ -27,17 +27,17 @@ _TYPES = {
 
 def fields(given: Sequence[str]) -> list[Field]:
     """The sizes that the costs of a round depend on."""
-    call = read_call("adabest.costs.round_costs", "costs")
+    call = read_call("adabest.costs.round_costs", "round_costs")
     return parser.fields({name: Option(kind, call.defaults[name]) for name, kind in _TYPES.items()}, call.help_texts)
 
 
 def action() -> Action:
     """Imports what the command needs; the result counts."""
     from adabest.cli.output import print_tables
-    from adabest.costs.round_costs import costs
+    from adabest.costs.round_costs import round_costs
 
     def act(arguments: dict[str, Any]) -> int:
-        counted = costs(**parser.given(arguments))
+        counted = round_costs(**parser.given(arguments))
         print_tables(counted.tables.values(), counted.notes, counted.files)
         return DONE
 

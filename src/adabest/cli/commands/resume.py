@@ -20,11 +20,11 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result continues the run, or the runs."""
     from adabest.cli.output import print_comparison, print_run
-    from adabest.experiments.resume import is_comparison, resume, resume_comparison
+    from adabest.experiments.resume import resume
+    from adabest.runs.stored_run import Run
 
     def act(arguments: dict[str, Any]) -> int:
-        if is_comparison(arguments["folder"]):
-            return print_comparison(resume_comparison(**parser.given(arguments)))
-        return print_run(resume(**parser.given(arguments)))
+        resumed = resume(**parser.given(arguments))
+        return print_run(resumed) if isinstance(resumed, Run) else print_comparison(resumed)
 
     return act

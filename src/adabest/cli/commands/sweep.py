@@ -21,7 +21,7 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result makes the runs."""
     from adabest.cli.output import print_comparison
-    from adabest.experiments.comparison_calls import sweep
+    from adabest.experiments.sweep import sweep
 
     def act(arguments: dict[str, Any]) -> int:
         return print_comparison(sweep(**given_by_name(arguments)))

@@ -11,14 +11,14 @@ from adabest.cli.source import read_call
 
 def fields(given: Sequence[str]) -> list[Field]:
     """The folders and files to look at."""
-    help_text = read_call("adabest.experiments.verify_call", "verify").help_texts["paths"]
+    help_text = read_call("adabest.experiments.verification", "verify").help_texts["paths"]
     return [parser.positional("paths", tuple[str, ...], help_text, "RUNS")]
 
 
 def action() -> Action:
     """Imports what the command needs; the result says what was found."""
     from adabest.cli.output import console
-    from adabest.experiments.verify_call import verify
+    from adabest.experiments.verification import verify
 
     def act(arguments: dict[str, Any]) -> int:
         found = verify(arguments["paths"])

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adabest.engine.cpu.job import Done, Job, batch, clip_factor, told_where
+from adabest.engine.cpu.client_rows import ClientRow, batch, clip_factor, place_in_errors
+from adabest.engine.trainer import TrainingResult
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -17,23 +18,23 @@ class Replicas:
     """Trains clients with copies of a model: as many as there are threads that train at the same time.
 
     Attributes:
-        at_a_time: How many clients are best stacked: a step of one keeps a core busy.
+        clients_at_a_time: How many clients are best stacked: a step of one keeps a core busy.
     """
 
     def __init__(self, model: VectorModel, sample: tuple[int, ...]) -> None:
-        self.at_a_time = 1
+        self.clients_at_a_time = 1
         self._model = model
         self._layout = _layout(model, sample)
         self._idle: collections.deque[_Replica] = collections.deque()
 
-    def train(self, jobs: Sequence[Job], heartbeat: Heartbeat) -> list[Done]:
+    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainingResult]:
         """The local training of a few clients, one after another."""
         try:
             replica = self._idle.pop()
         except IndexError:
             replica = _Replica(self._model, self._layout)
         try:
-            return [replica.train(job, heartbeat) for job in jobs]
+            return [replica.train(row, heartbeat) for row in rows]
         finally:
             self._idle.append(replica)
 
@@ -53,52 +54,52 @@ class _Replica:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def train(self, job: Job, heartbeat: Heartbeat) -> Done:
+    def train(self, row: ClientRow, heartbeat: Heartbeat) -> TrainingResult:
         """The local training of one client."""
-        w = self._laid_out(job.start)
-        offset = None if job.offset is None else self._laid_out(job.offset)
+        w = self._laid_out(row.start)
+        offset = None if row.offset is None else self._laid_out(row.offset)
         for parameter, value in zip(self._parameters, w, strict=True):
             parameter.data = value
         losses, accuracies = [], []
-        with told_where([job]) as at:
-            for at.step in range(len(job.chosen)):
+        with place_in_errors([row]) as at:
+            for at.step in range(len(row.chosen)):
                 heartbeat()
-                loss, accuracy = self._pass(job, at.step)
+                loss, accuracy = self._pass(row, at.step)
                 losses.append(loss)
                 accuracies.append(accuracy)
-                self._descend(job, w, offset)
+                self._descend(row, w, offset)
         model = torch.cat([value.reshape(-1) for value in w])
-        return Done(model, torch.stack(losses).to(torch.float64), torch.stack(accuracies))
+        return TrainingResult.of_client(model, torch.stack(losses).to(torch.float64), torch.stack(accuracies))
 
-    def _pass(self, job: Job, step: int) -> tuple[Tensor, Tensor]:
+    def _pass(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
         """Forward and backward: the loss and the accuracy."""
-        x, y = batch([job], step)
+        x, y = batch([row], step)
         if x.ndim == 4:
             x = x.contiguous(memory_format=self._layout)
-        set_dropout_key(self._module, job.task.seed, job.round, job.client, step)
+        set_dropout_key(self._module, row.task.seed, row.round, row.client, step)
         scores = self._module(x)
-        loss = job.task.loss(scores, y)
+        loss = row.task.loss(scores, y)
         torch.autograd.backward(loss)
         return loss.detach(), (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
 
     @torch.no_grad()
-    def _descend(self, job: Job, w: list[Tensor], offset: list[Tensor] | None) -> None:
+    def _descend(self, row: ClientRow, w: list[Tensor], offset: list[Tensor] | None) -> None:
         """A local step (see ``engine.local``) in place."""
         # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
         g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        if job.scale != 1:
-            torch._foreach_mul_(g, job.scale)
+        if row.scale != 1:
+            torch._foreach_mul_(g, row.scale)
         if offset is not None:
             torch._foreach_add_(g, offset)
-        if job.rho != 0:
-            torch._foreach_add_(g, w, alpha=job.rho)
+        if row.rho != 0:
+            torch._foreach_add_(g, w, alpha=row.rho)
         factor = 1.0
-        if job.clip > 0:
+        if row.clip > 0:
             norms = torch.stack(torch._foreach_norm(g))
-            factor = clip_factor(float(torch.linalg.vector_norm(norms)), job.clip)
-        if job.decay != 0:
-            torch._foreach_mul_(w, 1 - job.eta * job.decay)
-        torch._foreach_add_(w, g, alpha=-job.eta * factor)
+            factor = clip_factor(float(torch.linalg.vector_norm(norms)), row.clip)
+        if row.decay != 0:
+            torch._foreach_mul_(w, 1 - row.eta * row.decay)
+        torch._foreach_add_(w, g, alpha=-row.eta * factor)
         for parameter in self._parameters:
             parameter.grad = None
 

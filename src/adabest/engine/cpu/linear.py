@@ -13,9 +13,10 @@ from torch import Tensor
 
 from adabest.data.augmentation import none
 from adabest.engine.cpu.aligned import aligned
-from adabest.engine.cpu.job import Done, Job, batch, told_where
-from adabest.engine.cpu.steps import without_python
+from adabest.engine.cpu.client_rows import ClientRow, batch, place_in_errors
+from adabest.engine.cpu.linear_steps import scripted_steps
 from adabest.engine.layer_plan import LinearLayer
+from adabest.engine.trainer import TrainingResult
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
 
@@ -32,7 +33,7 @@ class Chain:
     ``[outputs, inputs]``, takes twice as long in the forward pass.)
 
     Attributes:
-        at_a_time: How many clients are best stacked.
+        clients_at_a_time: How many clients are best stacked.
         sides: Rows and columns of each layer's weights and bias.
         relus: Whether a relu follows each layer.
         biases: Whether each layer has a bias.
@@ -45,19 +46,19 @@ class Chain:
         self.relus = [layer.shape.relu for layer in layers]
         self.biases = [layer.bias is not None for layer in layers]
         self._sizes = [rows * columns for rows, columns in self.sides]
-        without_python()  # is made before there are threads
-        self.at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
+        scripted_steps()  # is made before there are threads
+        self.clients_at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
 
     @torch.no_grad()
-    def train(self, jobs: Sequence[Job], heartbeat: Heartbeat) -> list[Done]:
+    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainingResult]:
         """The local training of a few clients."""
         # Those with the most steps first: who still trains is always at the beginning.
-        order = sorted(range(len(jobs)), key=lambda place: len(jobs[place].chosen), reverse=True)
-        ordered = [jobs[place] for place in order]
-        w = self._packed([job.start for job in ordered])
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place].chosen), reverse=True)
+        ordered = [rows[place] for place in order]
+        w = self._packed([row.start for row in ordered])
         stack = _Stack(self, ordered, w, self._offsets(ordered, w))
-        counts, scores, done = [len(job.chosen) for job in ordered], list[Tensor](), 0
-        with told_where(ordered) as at:
+        counts, scores, done = [len(row.chosen) for row in ordered], list[Tensor](), 0
+        with place_in_errors(ordered) as at:
             while done < counts[0]:
                 active = sum(count > done for count in counts)
                 for at.step, until in stack.spans(done, counts[active - 1]):
@@ -66,10 +67,10 @@ class Chain:
                 done = counts[active - 1]
         models = self._unpacked(w)
         trained = [
-            Done(model, *_judged(place, job, scores))
-            for place, (job, model) in enumerate(zip(ordered, models, strict=True))
+            TrainingResult.of_client(model, *_judged(place, row, scores))
+            for place, (row, model) in enumerate(zip(ordered, models, strict=True))
         ]
-        return [trained[order.index(place)] for place in range(len(jobs))]
+        return [trained[order.index(place)] for place in range(len(rows))]
 
     def matrices(self, packed: Tensor) -> list[Tensor]:
         """Views ``[clients, inputs + 1, outputs]`` of packed vectors."""
@@ -91,12 +92,12 @@ class Chain:
             own.copy_(part)
         return vectors
 
-    def _offsets(self, jobs: Sequence[Job], w: Tensor) -> Tensor:
+    def _offsets(self, rows: Sequence[ClientRow], w: Tensor) -> Tensor:
         """The offsets of all clients, packed; empty if nobody has one."""
-        if all(job.offset is None for job in jobs):
+        if all(row.offset is None for row in rows):
             return w[:, :0]
-        nothing = torch.full_like(jobs[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
-        return self._packed([nothing if job.offset is None else job.offset for job in jobs])
+        nothing = torch.full_like(rows[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
+        return self._packed([nothing if row.offset is None else row.offset for row in rows])
 
     def _parts(self, packed: Tensor) -> list[Tensor]:
         """Weights and biases of all clients in torch's shapes, layer by layer, as views of packed vectors."""
@@ -115,21 +116,21 @@ class Chain:
         return [named[name].view(-1, *shapes[name]) for name in names]
 
 
-def _judged(place: int, job: Job, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _judged(place: int, row: ClientRow, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The loss and the accuracy of each step of a client, which is at this place in the class scores."""
-    own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), job.labels
+    own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), row.labels
     losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
     accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
     return losses.to(torch.float64), accuracies
 
 
 class _Stack:
-    """A few clients, and room for what their steps compute on the way."""
+    """A few clients, with the buffers of what their steps compute."""
 
-    def __init__(self, chain: Chain, jobs: Sequence[Job], w: Tensor, offsets: Tensor) -> None:
-        self._jobs, task = jobs, jobs[0].task
-        clients, size, g = len(jobs), jobs[0].chosen.shape[1], aligned(w, *w.shape)
-        inputs = [aligned(w, clients, size, rows).fill_(1.0) for rows, _ in chain.sides]
+    def __init__(self, chain: Chain, rows: Sequence[ClientRow], w: Tensor, offsets: Tensor) -> None:
+        self._rows, task = rows, rows[0].task
+        clients, size, g = len(rows), rows[0].chosen.shape[1], aligned(w, *w.shape)
+        inputs = [aligned(w, clients, size, width).fill_(1.0) for width, _ in chain.sides]
         written = [x[..., : x.shape[2] - biased] for x, biased in zip(inputs, chain.biases, strict=True)]
         weights, gradients = chain.matrices(w), chain.matrices(g)
         unbiased = [m[:, : m.shape[1] - biased] for m, biased in zip(weights, chain.biases, strict=True)]
@@ -144,16 +145,16 @@ class _Stack:
         self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
         self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
-        kept = w.new_tensor([[1.0 - job.eta * job.decay] for job in jobs])
+        kept = w.new_tensor([[1.0 - row.eta * row.decay] for row in rows])
         self._vectors: list[Any] = [
             w,
             g,
             offsets,
-            kept[:, : any(job.decay != 0 for job in jobs)],
+            kept[:, : any(row.decay != 0 for row in rows)],
             w.unbind(),
             g.unbind(),
         ]
-        self._numbers = [[job.scale, job.rho, job.eta, job.clip] for job in jobs]
+        self._numbers = [[row.scale, row.rho, row.eta, row.clip] for row in rows]
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Steps that are made in one go, from one to before another."""
@@ -162,21 +163,21 @@ class _Stack:
 
     def advance(self, active: int, first: int, last: int) -> Tensor:
         """Makes steps of the first few clients; returns the class scores, ``[steps, clients, batch, classes]``."""
-        jobs, data = self._jobs[:active], self._jobs[0].task.data
-        chosen = torch.cat([job.chosen[first:last] for job in jobs], dim=1)
-        labels = torch.stack([job.labels[first:last] for job in jobs], dim=1)[..., None]
-        room = self._samples[:active].view(-1, *data.x_train.shape[1:])
+        rows, data = self._rows[:active], self._rows[0].task.data
+        chosen = torch.cat([row.chosen[first:last] for row in rows], dim=1)
+        labels = torch.stack([row.labels[first:last] for row in rows], dim=1)[..., None]
+        buffer = self._samples[:active].view(-1, *data.x_train.shape[1:])
         if not self._whole:
-            batch(jobs, first, room)
+            batch(rows, first, buffer)
         outputs = [y[:active] for y in self._outputs]
-        scores = room.new_empty(last - first, *outputs[-1].shape)
-        without_python()(
+        scores = buffer.new_empty(last - first, *outputs[-1].shape)
+        scripted_steps()(
             last - first,
             data.x_train if self._whole else chosen[:0],
             chosen,
             labels,
             *self._normal,
-            room,
+            buffer,
             outputs,
             [dy[:active] for dy in self._of_outputs],
             self._relus,

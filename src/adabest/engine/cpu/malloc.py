@@ -17,7 +17,7 @@ _USUAL = {_MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def freed_memory_kept() -> Iterator[None]:
     """Within, what is freed stays with the process. Does nothing where the C library isn't glibc."""
     if not _has_glibc():
         yield

@@ -1,58 +1,71 @@
-"""Local training on CPU cores: whole clients side by side, each on one core, in the way that suits their model."""
+"""The trainer for CPU cores: each client on one core, by the method that is fastest for its model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-import torch
-from torch import Tensor
 from torch.nn import functional
 
-from adabest.engine import sample_table
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.job import Done, Job
+from adabest.engine.cpu.client_rows import client_rows
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
-from adabest.engine.gpu.trainer import Group, Trained
 from adabest.engine.layer_plan import LinearLayer, plan
+from adabest.engine.trainer import TrainingJob, TrainingResult
 from adabest.errors import InputError
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
-_AT_ONCE = 2**26  # bytes of the models of clients that are started and finished together, about
+_MODEL_BYTES = 2**26  # of clients that are started and finished together, about
 _MEBIBYTE = 2**20
 
 
 def clients_at_once(model_bytes: int) -> int:
-    """How many clients with models of a size are started and finished together, unless someone says how many."""
-    return max(1, _AT_ONCE // model_bytes)
+    """How many clients with models of a size are started and finished together, by default."""
+    return max(1, _MODEL_BYTES // model_bytes)
 
 
-class Loop:
-    """Trains clients that share a model's structure, a data set and a batch size.
+class CpuTrainer:
+    """Trains clients that share a model's structure, a data set and a batch size (a ``Trainer``).
 
-    Linear layers in a row are computed by hand, everything else by autograd; both were measured to be the fastest (see
-    the page *Speed on a CPU*).
+    Linear layers in a row have gradients worked out by hand, everything else goes through autograd. Both were measured
+    to be the fastest (see the page *Speed on a CPU*).
+
+    Attributes:
+        mixes_runs: True: a client's bits don't depend on who trains beside it.
+        cuts_runs_as_alone: True.
     """
 
-    def __init__(self, task: ClassificationTask, most: int | None, threads: int | None = None) -> None:
+    mixes_runs = True
+    cuts_runs_as_alone = True
+
+    def __init__(
+        self, task: ClassificationTask, clients_in_parallel: int | None = None, threads: int | None = None
+    ) -> None:
+        """Chooses the method.
+
+        Args:
+            task: One of the tasks whose clients are trained.
+            clients_in_parallel: The most clients that are started and finished together; by default as many as
+                their models take a moderate amount of memory.
+            threads: How many clients train side by side; by default one on each core.
+        """
         model, sample = task.model, task.data.x_train.shape[1:]
         layers = plan(model.module, model.vector.new_zeros(2, *sample))
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
-        self._trainer: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
+        self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
         self._threads = threads
         self._bytes = model.vector.nbytes
-        self._most = most or clients_at_once(self._bytes)
+        self._most = clients_in_parallel or clients_at_once(self._bytes)
 
     def capacity(self, wanted: int) -> int:
-        """How many clients should be in memory at a time, if so many want to train."""
+        """How many of the clients that want to train are in memory at a time."""
         workers = number_of_workers(self._threads)
         return min(wanted, max(self._most // workers * workers, 1))
 
     def take_fewer_than(self, clients: int) -> None:
-        """Lowers the number of clients in memory at a time: with so many, it ran out.
+        """Lowers the capacity after memory has run out with a number of clients.
 
         Raises:
             InputError: If that was a single one.
@@ -64,64 +77,14 @@ class Loop:
             )
         self._most = clients // 2
 
-    def train(self, groups: Sequence[Group], heartbeat: Heartbeat) -> list[Trained]:
-        """The local training of clients of several runs."""
-        jobs = [job for group in groups for job in _jobs(group)]
-        size = self._trainer.at_a_time
-        pieces: list[Callable[[Heartbeat], list[Done]]] = [
-            partial(self._trainer.train, jobs[first : first + size]) for first in range(0, len(jobs), size)
+    def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        """Trains the clients of several runs, a few of them at a time on each core."""
+        rows = [row for job in jobs for row in client_rows(job)]
+        size = self._method.clients_at_a_time
+        pieces: list[Callable[[Heartbeat], list[TrainingResult]]] = [
+            partial(self._method.train, rows[first : first + size]) for first in range(0, len(rows), size)
         ]
-        with malloc.kept():
-            done = (
-                client
-                for piece in side_by_side(pieces, heartbeat, number_of_workers(self._threads))
-                for client in piece
-            )
-        return [_together([next(done) for _ in group.members]) for group in groups]
-
-
-def _jobs(group: Group) -> Iterator[Job]:
-    members = group.members
-    steps = torch.tensor([member.task.steps(member.client) for member in members])
-    chosen = sample_table.chosen_samples(members, sample_table.names(members, torch.device("cpu")), steps)
-    chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
-    labels = members[0].task.data.y_train[chosen]
-    correction, training = group.correction, group.training
-    for place, member in enumerate(members):
-        yield Job(
-            task=member.task,
-            client=member.client,
-            round=member.round,
-            chosen=chosen[place, : int(steps[place])],
-            labels=labels[place, : int(steps[place])],
-            start=_vector(correction.start, place),
-            offset=None if correction.offset is None else _vector(correction.offset, place),
-            scale=_number(correction.scale, place),
-            rho=_number(correction.rho, place),
-            eta=_number(group.eta, place),
-            clip=training.clip,
-            decay=training.weight_decay + _number(correction.rho_prime, place),
-        )
-
-
-def _vector(value: Tensor, place: int) -> Tensor:
-    """One client's vector; what has no dimension for the clients is the same for all of them."""
-    return value if value.ndim == 1 else value[place]
-
-
-def _number(value: Any, place: int) -> float:
-    """One client's number, likewise."""
-    if not isinstance(value, Tensor):
-        return float(value)
-    return float(value.reshape(-1)[place if value.numel() > 1 else 0])
-
-
-def _together(done: Sequence[Done]) -> Trained:
-    bad = [torch.nonzero(~torch.isfinite(client.losses)).flatten().tolist()[:1] for client in done]
-    return Trained(
-        models=torch.stack([client.model for client in done]),
-        losses=[float(client.losses.mean()) for client in done],
-        accuracies=[float(client.accuracies.mean()) for client in done],
-        bad_steps=[steps[0] if steps else -1 for steps in bad],
-        bad_losses=[float(client.losses[steps[0]]) if steps else 0.0 for client, steps in zip(done, bad, strict=True)],
-    )
+        with malloc.freed_memory_kept():
+            trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
+        results = (result for piece in trained for result in piece)
+        return [TrainingResult.joined([next(results) for _ in job.clients]) for job in jobs]

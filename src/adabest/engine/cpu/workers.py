@@ -5,31 +5,20 @@ operation, never wait for each other. A client that trains alone has one core, t
 split among them, and end with other last bits than beside others.
 """
 
-import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 
+from adabest.engine.threads import one_thread
 from adabest.tasks.base import Heartbeat
 
 Result = TypeVar("Result")
 
 _CORES = torch.get_num_threads()  # what torch found, before a run with a small model asks it for a single thread
 _LOOK_EVERY = 0.05  # seconds between heartbeats while only other threads have work left
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Within, torch's operations have a single thread in this one, so that no sum is split among several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Over(Exception):

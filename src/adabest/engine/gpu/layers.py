@@ -10,17 +10,16 @@ from torch.nn import functional
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, LinearLayer
+from adabest.engine.sample_table import DrawKeys
 from adabest.models.keyed import set_dropout_key
 
-Names = tuple[Tensor, ...]  # what names a client's draws: seed, round, client, each [clients]
 
-
-class Room:
-    """Memory for clients, which counts itself.
+class Allocator:
+    """Makes buffers with a dimension for the clients, and counts their bytes.
 
     Attributes:
-        bytes: How much has been given out.
-        dtype: What tensors are made of unless said otherwise.
+        bytes: The bytes of all buffers so far.
+        dtype: The type of buffers that ask for no other.
     """
 
     def __init__(self, clients: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -46,7 +45,7 @@ class ConvolutionWork:
         first: bool,
         border: tuple[int, int],
         batch: int,
-        room: Room,
+        allocate: Allocator,
     ) -> None:
         shape = layer.shape
         self.layer = layer
@@ -54,15 +53,15 @@ class ConvolutionWork:
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
         rows, columns = shape.pooled
         outputs, parts = shape.stored_outputs, operators.parts(shape, batch)
-        sums = torch.promote_types(room.dtype, torch.float32)
-        self.output = room(batch, rows + 2 * border[0], columns + 2 * border[1], outputs)
-        self._kind = room(batch, rows, columns, outputs, kind=torch.uint8)
-        self._partial = room(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
-        self._bias_partial = room(parts.pools if first else parts.spread, outputs, kind=sums)
-        self._dense = None if first else room(batch, *shape.dense, outputs)
-        self._gradient = None if first else room(batch, shape.height, shape.width, shape.stored_input[2])
+        sums = torch.promote_types(allocate.dtype, torch.float32)
+        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], outputs)
+        self._kind = allocate(batch, rows, columns, outputs, kind=torch.uint8)
+        self._partial = allocate(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
+        self._bias_partial = allocate(parts.pools if first else parts.spread, outputs, kind=sums)
+        self._dense = None if first else allocate(batch, *shape.dense, outputs)
+        self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored_input[2])
 
-    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys) -> Tensor:
         """The output, with its border."""
         self._x = x
         bias = None if self._bias is None else self._bias.of(parameters)
@@ -102,16 +101,16 @@ class LinearWork:
         first: bool,
         after_relu: bool,
         batch: int,
-        room: Room,
+        allocate: Allocator,
     ) -> None:
         self.layer = layer
         self._shape, self._operators = layer.shape, operators
         self._first, self._after_relu = first, after_relu
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
-        self.output = room(batch, layer.shape.stored_outputs)
-        self._gradient = room(batch, 0 if first else layer.shape.inputs)
+        self.output = allocate(batch, layer.shape.stored_outputs)
+        self._gradient = allocate(batch, 0 if first else layer.shape.inputs)
 
-    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys) -> Tensor:
         """The output, padded."""
         self._x = x.flatten(2)
         bias = None if self._bias is None else self._bias.of(parameters)
@@ -159,14 +158,14 @@ class FunctionalWork:
             if name not in self._shapes and tensor.is_floating_point() and tensor.dtype != operand
         }
 
-    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, names: Names) -> Tensor:
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys) -> Tensor:
         """The output, in torch's own layout."""
         mine = parameters[:, :0] if self._region is None else self._region.of(parameters)
         step = pace.step[0].to(torch.int64)
 
         def of_all(mine: Tensor, x: Tensor) -> Tensor:
             # A copy: what works in place must not reach the layer before.
-            mapped: Tensor = vmap(self._one, in_dims=(0, 0, 0, None))(mine, x.clone(), names, step)
+            mapped: Tensor = vmap(self._one, in_dims=(0, 0, 0, None))(mine, x.clone(), keys, step)
             return mapped
 
         if self._first:
@@ -177,13 +176,13 @@ class FunctionalWork:
         output, self._back = differentiated
         return output
 
-    def _one(self, mine: Tensor, x: Tensor, names: Names, step: Tensor) -> Tensor:
+    def _one(self, mine: Tensor, x: Tensor, keys: DrawKeys, step: Tensor) -> Tensor:
         sizes = [torch.Size(shape).numel() for shape in self._shapes.values()]
         pieces = torch.split(mine, sizes) if sizes else ()
         parameters = {
             name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
-        set_dropout_key(self.layer.module, *names, step)
+        set_dropout_key(self.layer.module, *keys, step)
         result: Tensor = functional_call(self.layer.module, parameters | self._fixed, (x,))
         return result
 

@@ -68,9 +68,9 @@ def packing(
         of_layer = []
         for own, slots in _pieces(layer, starts, shapes, operators):
             of_layer.append(Region(at, len(own), slot))
-            room = padded(len(own), _ALIGNMENT)
-            pieces.append(np.pad(own, (0, room - len(own)), constant_values=_PADDING))
-            at, slot = at + room, slot + slots
+            size = padded(len(own), _ALIGNMENT)
+            pieces.append(np.pad(own, (0, size - len(own)), constant_values=_PADDING))
+            at, slot = at + size, slot + slots
         regions.append(tuple(of_layer))
     source = np.concatenate(pieces)
     real = np.flatnonzero(source != _PADDING)

@@ -19,10 +19,10 @@ from adabest import random
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
+    Allocator,
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
-    Room,
     Work,
     handed_back,
     plain,
@@ -30,6 +30,7 @@ from adabest.engine.gpu.layers import (
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.sample_table import DrawKeys
 from adabest.engine.shapes import InputShape, flat, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -89,15 +90,15 @@ class Cohort:
     """What differs from client to client; tensors are ``[clients, ...]``.
 
     Attributes:
-        start: Where each begins, packed; the room that training works in.
+        start: Where each begins, packed; training works in a copy.
         offset: o, packed; None if nobody has one.
         scale: s.
         rho: ρ.
         rates: η, the clip and the decay.
         steps: K_i, int32.
-        names: What names each client's draws: seed, round, client.
+        keys: What names each client's draws: seed, round and client.
         chosen: The samples of each step, int32 ``[steps, clients, batch]``.
-        moves: How images are moved, likewise; None if they aren't.
+        flip_crop_codes: How images are flipped and cropped, int32 ``[steps, clients, batch]``; None if they aren't.
     """
 
     start: Tensor
@@ -106,13 +107,13 @@ class Cohort:
     rho: Tensor
     rates: Rates
     steps: Tensor
-    names: tuple[Tensor, ...]
+    keys: DrawKeys
     chosen: Tensor
-    moves: Tensor | None
+    flip_crop_codes: Tensor | None
 
 
 class Program:
-    """Room for a number of clients to train side by side.
+    """The buffers and operators with which a number of clients train side by side.
 
     Attributes:
         clients: How many.
@@ -127,28 +128,33 @@ class Program:
         self._operators = setting.operators
         self._input_shape = _input_shape(setting)
         master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
-        self._room = room = Room(clients, master, device)
+        self._allocator = allocate = Allocator(clients, master, device)
         self._step = torch.zeros(1, dtype=torch.int32, device=device)
-        self._pace = Pace(self._step, room(kind=torch.int32))
-        self._w, self._offset = room(size), room(size)
-        self._half = self._w if operand == master else room(size, kind=operand)
+        self._pace = Pace(self._step, allocate(kind=torch.int32))
+        self._w, self._offset = allocate(size), allocate(size)
+        self._half = self._w if operand == master else allocate(size, kind=operand)
         self._direction = Direction(
-            d=room(size), w=self._w, offset=self._offset, scale=room(), rho=room(), squares=room(setting.packing.slots)
+            d=allocate(size),
+            w=self._w,
+            offset=self._offset,
+            scale=allocate(),
+            rho=allocate(),
+            squares=allocate(setting.packing.slots),
         )
-        self._rates = Rates(room(), room(), room())
-        self._names = tuple(room(kind=torch.int64) for _ in range(3))
+        self._rates = Rates(allocate(), allocate(), allocate())
+        self._keys = (allocate(kind=torch.int64), allocate(kind=torch.int64), allocate(kind=torch.int64))
         self._source = Source(
             inputs=setting.inputs,
             labels=setting.labels,
             mean=setting.mean,
             deviation=setting.deviation,
-            chosen=room(batch, kind=torch.int32, first=(steps,)),
-            moves=room(batch, kind=torch.int32, first=(steps,)),
+            chosen=allocate(batch, kind=torch.int32, first=(steps,)),
+            flip_crop_codes=allocate(batch, kind=torch.int32, first=(steps,)),
         )
-        self.losses = room(batch, first=(steps,))
-        self.right = room(batch, kind=torch.uint8, first=(steps,))
-        self._x = room(batch, *self._input_shape.stored, kind=operand)
-        self._of_scores = room(batch, _stored_scores(setting), kind=operand)
+        self.losses = allocate(batch, first=(steps,))
+        self.right = allocate(batch, kind=torch.uint8, first=(steps,))
+        self._x = allocate(batch, *self._input_shape.stored, kind=operand)
+        self._of_scores = allocate(batch, _stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
@@ -157,30 +163,30 @@ class Program:
     @property
     def bytes(self) -> int:
         """How much memory it takes, apart from what functional layers need on their way."""
-        return self._room.bytes
+        return self._allocator.bytes
 
-    def try_out(self) -> None:
-        """Makes a step of nobody, which raises what torch can't do for many clients at once, or can't capture."""
+    def run_dry_step(self) -> None:
+        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture."""
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
                 if self._device.type == "cuda":
-                    self._capture(moved=False, bent=False)
+                    self._capture(has_codes=False, has_offset=False)
                 else:
-                    self._work(moved=False, bent=False)
+                    self._work(has_codes=False, has_offset=False)
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
         self._load(cohort)
-        moved, bent = cohort.moves is not None, cohort.offset is not None
+        has_codes, has_offset = cohort.flip_crop_codes is not None, cohort.offset is not None
         with _torch_quiet():
             for _ in range(int(cohort.chosen.shape[0])):
                 heartbeat()
-                self._one_step(moved, bent)
+                self._one_step(has_codes, has_offset)
         return self._w
 
     def _load(self, cohort: Cohort) -> None:
-        """Copies a cohort into the program's room; where there is more room than clients, the rest makes no step."""
+        """Copies a cohort into the program's buffers; places without a client make no step."""
         steps, clients = cohort.chosen.shape[:2]
         self._step.zero_()
         self._pace.steps.zero_()
@@ -190,27 +196,27 @@ class Program:
             (self._direction.scale, cohort.scale),
             (self._direction.rho, cohort.rho),
             *zip(vars(self._rates).values(), vars(cohort.rates).values(), strict=True),
-            *zip(self._names, cohort.names, strict=True),
+            *zip(self._keys, cohort.keys, strict=True),
             (self._source.chosen[:steps].transpose(0, 1), cohort.chosen.transpose(0, 1)),
         ]
         if self._half is not self._w:
             given.append((self._half, cohort.start))
         if cohort.offset is not None:
             given.append((self._offset, cohort.offset))
-        if cohort.moves is not None and self._source.moves is not None:
-            given.append((self._source.moves[:steps].transpose(0, 1), cohort.moves.transpose(0, 1)))
+        if cohort.flip_crop_codes is not None and self._source.flip_crop_codes is not None:
+            given.append((self._source.flip_crop_codes[:steps].transpose(0, 1), cohort.flip_crop_codes.transpose(0, 1)))
         for own, value in given:
             own[:clients].copy_(value)
 
-    def _one_step(self, moved: bool, bent: bool) -> None:
+    def _one_step(self, has_codes: bool, has_offset: bool) -> None:
         if self._device.type != "cuda":
-            self._work(moved, bent)
+            self._work(has_codes, has_offset)
             return
-        if (moved, bent) not in self._graphs:
-            self._graphs[moved, bent] = self._capture(moved, bent)
-        self._graphs[moved, bent].replay()
+        if (has_codes, has_offset) not in self._graphs:
+            self._graphs[has_codes, has_offset] = self._capture(has_codes, has_offset)
+        self._graphs[has_codes, has_offset].replay()
 
-    def _capture(self, moved: bool, bent: bool) -> torch.cuda.CUDAGraph:
+    def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
         """Captures a step, after trials that compile its kernels and leave everything as it was."""
         before = self._w.clone()
         aside = torch.cuda.Stream()
@@ -218,26 +224,26 @@ class Program:
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):
                 self._step.zero_()
-                self._work(moved, bent)
+                self._work(has_codes, has_offset)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._step.zero_()
         with torch.cuda.graph(graph):
-            self._work(moved, bent)
+            self._work(has_codes, has_offset)
         self._w.copy_(before)
         if self._half is not self._w:
             self._half.copy_(before)
         self._step.zero_()
         return graph
 
-    def _work(self, moved: bool, bent: bool) -> None:
+    def _work(self, has_codes: bool, has_offset: bool) -> None:
         """One local step of all clients."""
-        source = self._source if moved else _without(self._source, "moves")
-        direction = self._direction if bent else _without(self._direction, "offset")
+        source = self._source if has_codes else _without(self._source, "flip_crop_codes")
+        direction = self._direction if has_offset else _without(self._direction, "offset")
         self._gather(source)
         value, before = self._x, None
         for work in self._works:
-            value = work.forward(taken_in(value, before, work), self._half, self._pace, self._names)
+            value = work.forward(taken_in(value, before, work), self._half, self._pace, self._keys)
             before = work
         gradient: Tensor | None = self._lose(source, value)
         after: Work | None = None
@@ -271,11 +277,11 @@ class Program:
             images = setting.inputs[chosen.flatten()].reshape(-1, shape.channels, shape.height, shape.width)
             images = (images.to(setting.master) - setting.mean.view(-1, 1, 1)) / setting.deviation.view(-1, 1, 1)
             images = images.reshape(*chosen.shape, *setting.inputs.shape[1:])
-            seed, round_number, client = (name[:, None] for name in self._names)
+            seed, round_number, client = (key[:, None] for key in self._keys)
             places = torch.arange(setting.batch, device=self._device)
             step = self._step.to(torch.int64)
-            keys = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
-            images = vmap(setting.augment)(images, keys).flatten(0, 1)
+            bits = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
+            images = vmap(setting.augment)(images, bits).flatten(0, 1)
             twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
 
     def _lose(self, source: Source, scores: Tensor) -> Tensor:
@@ -297,8 +303,8 @@ class Program:
 
     def _build(self) -> list[Work]:
         setting, works = self._setting, list[Work]()
-        room = Room(self.clients, setting.operand, self._device)
-        common: dict[str, Any] = {"batch": setting.batch, "room": room}
+        allocate = Allocator(self.clients, setting.operand, self._device)
+        common: dict[str, Any] = {"batch": setting.batch, "allocate": allocate}
         for place, (layer, regions) in enumerate(zip(setting.layers, setting.packing.regions, strict=True)):
             first = place == 0
             after = setting.layers[place + 1] if place + 1 < len(setting.layers) else None
@@ -316,7 +322,7 @@ class Program:
                         layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
                     )
             works.append(work)
-        self._room.bytes += room.bytes
+        self._allocator.bytes += allocate.bytes
         return works
 
 

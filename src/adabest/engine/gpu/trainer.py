@@ -1,39 +1,37 @@
-"""Where clients of one kind train: the setting they share, and room for as many of them as fit into memory."""
+"""The trainer for GPUs: as many clients as fit into memory in one program."""
 
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adabest.algorithms.base import Correction
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import sample_table
-from adabest.engine.cpu.workers import one_thread
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.choice import operators
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, Setting
 from adabest.engine.layer_plan import plan
-from adabest.engine.local_step import LocalTraining
-from adabest.engine.sample_table import Member
+from adabest.engine.threads import one_thread
+from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
-# A quarter is for what clients keep (see engine.memory), the rest for what isn't counted: what functional layers need
-# on their way, and the server.
+# Of a GPU's memory. A quarter is for what clients keep (see engine.memory_tiers), the rest for what isn't counted: what
+# functional layers allocate in a step, and the server.
 _SHARE_OF_MEMORY = 0.5
-_VECTORS = 6  # that a client has outside of the program in a round: its state before and after, offset, model and reply
+_VECTORS = 6  # of a client outside of the program in a round: its state before and after, offset, model and reply
 _GIBIBYTE = 2**30
 
 
 @dataclass(frozen=True)
 class Precision:
-    """In what numbers clients train; parameters are always kept, and sums made, in the model's own type.
+    """The number formats of training; parameters are always kept, and sums made, in the model's own type.
 
     Attributes:
         half: Whether activations and products are in bfloat16.
@@ -44,56 +42,45 @@ class Precision:
     tf32: bool = False
 
 
-class Unbatchable(Exception):
-    """A model, loss or augmentation does something that can't be done for many clients at once. Carries what."""
+class GpuTrainer:
+    """Trains clients that share a model's structure, a data set and a batch size (a ``Trainer``).
 
-
-class Group(NamedTuple):
-    """Clients of one run, and how they train."""
-
-    members: list[Member]
-    correction: Correction
-    eta: Any
-    training: LocalTraining
-
-
-class Trained(NamedTuple):
-    """Clients after their local training.
+    It works on a CPU as well, in plain torch.
 
     Attributes:
-        models: ``[clients, P]``.
-        losses: Mean over each client's steps.
-        accuracies: Likewise.
-        bad_steps: The first step whose loss isn't finite, −1 where all are.
-        bad_losses: What it is.
+        cuts_runs_as_alone: False: whatever fits trains at the same time.
     """
 
-    models: Tensor
-    losses: list[float]
-    accuracies: list[float]
-    bad_steps: list[int]
-    bad_losses: list[float]
+    cuts_runs_as_alone = False
 
+    def __init__(
+        self, task: ClassificationTask, precision: Precision | None = None, clients_in_parallel: int | None = None
+    ) -> None:
+        """Finds out whether the task can be batched.
 
-class Bench:
-    """Trains clients that share a model's structure, a data set and a batch size."""
+        Args:
+            task: One of the tasks whose clients are trained.
+            precision: The number formats of training; by default the model's own.
+            clients_in_parallel: The most clients that train at a time; by default as many as fit.
 
-    def __init__(self, task: ClassificationTask, precision: Precision, most: int | None) -> None:
+        Raises:
+            Unbatchable: If the model, the loss or the augmentation can't be computed for many clients at once.
+        """
         self._device = task.model.vector.device
-        self._setting = setting(task, precision)
+        self._setting = setting(task, precision or Precision())
         self._try_out()
-        self._moves = task.augmentation is flip_crop
+        self._flip_crops = task.augmentation is flip_crop
         self._steps = task.most_steps
-        self._most = most
+        self._most = clients_in_parallel
         self._program: Program | None = None
 
     @property
     def mixes_runs(self) -> bool:
-        """Whether clients of several runs may train at a time, and last bits still be those of each run alone."""
+        """Whether clients of several runs may train at the same time with the last bits of each run alone."""
         return self._setting.sums_by_client
 
     def capacity(self, wanted: int) -> int:
-        """How many clients can train at a time, if so many want to.
+        """How many of the clients that want to train can do so at the same time.
 
         Raises:
             InputError: If there isn't enough memory for a single one.
@@ -115,7 +102,7 @@ class Bench:
         return min(most, fits)
 
     def take_fewer_than(self, clients: int) -> None:
-        """Lowers the number of clients that train at a time: with so many, memory ran out.
+        """Lowers the capacity after memory has run out with a number of clients.
 
         Raises:
             InputError: If that was a single one.
@@ -128,63 +115,67 @@ class Bench:
             )
         self._most = clients // 2
 
-    def train(self, groups: Sequence[Group], heartbeat: Heartbeat) -> list[Trained]:
-        """The local training of clients of several runs at once."""
-        members = [member for group in groups for member in group.members]
-        cohort = self._cohort(groups, members)
-        self._steps = max(self._steps, *(group.members[0].task.most_steps for group in groups))
-        program = self._room(len(members))
+    def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        """Trains the clients of several runs at the same time."""
+        clients = sum(len(job.clients) for job in jobs)
+        cohort = self._cohort(jobs)
+        self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
+        program = self._program_for(clients)
         try:
             with one_thread() if self._device.type == "cpu" else contextlib.nullcontext():
                 packed = program.train(cohort, heartbeat)
         except Exception as error:
             if not isinstance(error, AdabestError):
-                error.add_note(f"in round {members[0].round}, with {len(members)} clients side by side")
+                error.add_note(f"in round {jobs[0].round}, with {clients} clients side by side")
             raise
-        models = self._setting.packing.unpack(packed[: len(members)])
+        models = self._setting.packing.unpack(packed[:clients])
         summary = _summary(program, cohort.steps)
-        trained, at = [], 0
-        for group in groups:
-            own = slice(at, at + len(group.members))
-            trained.append(Trained(models[own], *(column[own] for column in summary)))
+        results, at = [], 0
+        for job in jobs:
+            own = slice(at, at + len(job.clients))
+            results.append(TrainingResult(models[own], *(column[own] for column in summary)))
             at = own.stop
-        return trained
+        return results
 
     def _try_out(self) -> None:
-        """Finds out whether what the user wrote can be computed for many clients at once.
+        """Runs one dry step of what the user wrote, for two clients.
 
         Raises:
-            Unbatchable: If it can't.
+            Unbatchable: If it can't be computed for many clients at once.
         """
         try:
-            Program(self._setting, 2, 1, self._device).try_out()
+            Program(self._setting, 2, 1, self._device).run_dry_step()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             raise Unbatchable(str(error).strip().partition("\n")[0]) from error
 
     def _size(self) -> int:
-        """The memory of one client."""
+        """The bytes that the training of one client takes."""
         vector = self._setting.packing.size * self._setting.master.itemsize
         return Program(self._setting, 1, self._steps, torch.device("meta")).bytes + _VECTORS * vector
 
-    def _room(self, clients: int) -> Program:
-        """A program with room for so many clients; only our kernels leave those alone that aren't there, at no cost."""
+    def _program_for(self, clients: int) -> Program:
+        """A program for a number of clients.
+
+        One for more clients is reused only with our own kernels: they skip the places without a client at no cost.
+        """
         there = 0 if self._program is None else self._program.clients
         fits = clients <= there if self._setting.sums_by_client else clients == there
         if self._program is None or not fits or self._program.steps < self._steps:
-            self._program = None  # its memory first
+            self._program = None  # frees its memory before the next one takes some
             self._program = Program(self._setting, clients, self._steps, self._device)
         return self._program
 
-    def _cohort(self, groups: Sequence[Group], members: Sequence[Member]) -> Cohort:
-        pack, like = self._setting.packing.pack, groups[0].correction.start
-        counts = [len(group.members) for group in groups]
-        steps = torch.tensor([member.task.steps(member.client) for member in members], dtype=torch.int32)
-        named = sample_table.names(members, self._device)
+    def _cohort(self, jobs: Sequence[TrainingJob]) -> Cohort:
+        """The clients of all jobs as packed tensors."""
+        pack, like = self._setting.packing.pack, jobs[0].correction.start
+        counts = [len(job.clients) for job in jobs]
+        steps = torch.tensor([count for job in jobs for count in job.steps], dtype=torch.int32)
+        keys = sample_table.draw_keys(jobs, self._device)
 
         def vectors(values: Sequence[Tensor]) -> Tensor:
-            """Each group's vector or vectors, packed, one row a client."""
+            """Each job's vector or vectors, packed, one row a client."""
             packed = pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
             rows, at = list[int](), 0
             for value, count in zip(values, counts, strict=True):
@@ -193,36 +184,40 @@ class Bench:
             return packed if len(rows) == at else packed[torch.tensor(rows, device=packed.device)]
 
         def numbers(values: Sequence[Any]) -> Tensor:
+            """Each job's number or numbers, one a client."""
             columns = [
                 torch.as_tensor(value, dtype=like.dtype, device=like.device).reshape(-1).expand(count)
                 for value, count in zip(values, counts, strict=True)
             ]
             return torch.cat(columns)
 
-        corrections = [group.correction for group in groups]
+        corrections = [job.correction for job in jobs]
         offset = None
         if any(correction.offset is not None for correction in corrections):
             nothing = like.new_zeros(like.shape[-1])
             offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
+        training = [job.request.training for job in jobs]
+        decay = [own.weight_decay + c.rho_prime for own, c in zip(training, corrections, strict=True)]
+        table = int(steps.max()), self._setting.batch
         return Cohort(
             start=vectors([correction.start for correction in corrections]),
             offset=offset,
             scale=numbers([correction.scale for correction in corrections]),
             rho=numbers([correction.rho for correction in corrections]),
             rates=Rates(
-                eta=numbers([group.eta for group in groups]),
-                clip=numbers([group.training.clip or torch.inf for group in groups]),
-                decay=numbers([group.training.weight_decay + group.correction.rho_prime for group in groups]),
+                eta=numbers([job.eta for job in jobs]),
+                clip=numbers([own.clip or torch.inf for own in training]),
+                decay=numbers(decay),
             ),
             steps=steps,
-            names=tuple(named),
-            chosen=sample_table.chosen_samples(members, named, steps),
-            moves=sample_table.moves(named, int(steps.max()), self._setting.batch) if self._moves else None,
+            keys=keys,
+            chosen=sample_table.chosen_samples(jobs, keys, steps),
+            flip_crop_codes=sample_table.flip_crop_codes(keys, *table) if self._flip_crops else None,
         )
 
 
 def setting(task: ClassificationTask, precision: Precision) -> Setting:
-    """What all clients of tasks of one kind have in common."""
+    """What the clients of all tasks of a task's kind have in common."""
     device, master = task.model.vector.device, task.model.vector.dtype
     operand = torch.bfloat16 if precision.half else master
     data = task.data
@@ -254,7 +249,7 @@ def setting(task: ClassificationTask, precision: Precision) -> Setting:
 
 
 def _summary(program: Program, steps: Tensor) -> list[list[Any]]:
-    """Losses and accuracies of clients over their steps, and the first loss that isn't finite; one transfer."""
+    """The columns of a ``TrainingResult`` after the models, with one transfer from the device."""
     most, clients = int(steps.max()), len(steps)
     batch, counts = program.losses.shape[-1], steps.to(program.losses.device)
     losses = _sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch

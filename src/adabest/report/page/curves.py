@@ -1,4 +1,4 @@
-"""The curves of a page: what can be chosen, and its points, as many as can be drawn."""
+"""The curves of a page: the metrics to choose from, and as many points of each line as can be drawn."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adabest.report.entries import Curve, mean_curve
-from adabest.report.page.run_facts import Shown
+from adabest.report.page.page_runs import PageRun
 
 _MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
 _FEWEST_POINTS = 40
@@ -77,7 +77,7 @@ _OTHERS = {"h_cosine": ("Cosine", "Cosine of the angle between h and the roundâ€
 _ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps", "validation_spread", "validation_worst_tenth"}
 
 
-def curves(entries: Mapping[str, Sequence[Shown]]) -> dict[str, Any]:
+def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
     """What the page draws: families of metrics, and for each metric a line of each entry, or none.
 
     A line has rounds, means, standard deviations (none if all are 0) and the ends of runs that didn't finish as
@@ -127,39 +127,41 @@ def thin(curve: Curve, limit: int) -> Curve:
     return Curve(curve.rounds[indices], curve.mean[indices], curve.spread[indices])
 
 
-def _line(group: Sequence[Shown], metric: str, limit: int, grids: dict[tuple[int, ...], int]) -> dict[str, Any] | None:
+def _line(
+    group: Sequence[PageRun], metric: str, limit: int, grids: dict[tuple[int, ...], int]
+) -> dict[str, Any] | None:
     curve = thin(mean_curve([one.run for one in group], metric), limit)
     if not len(curve.rounds):
         return None
     line: dict[str, Any] = {
         "grid": grids.setdefault(tuple(curve.rounds.tolist()), len(grids)),
-        "mean": [_short(value) for value in curve.mean.tolist()],
+        "mean": [_five_digits(value) for value in curve.mean.tolist()],
     }
     if curve.spread.any():
-        line["spread"] = [_short(value) for value in curve.spread.tolist()]
+        line["spread"] = [_five_digits(value) for value in curve.spread.tolist()]
     ends = [_end(one, metric) for one in group if one.ending != "finished" and len(one.run.points(metric).rounds)]
     return {**line, "ends": ends} if ends else line
 
 
-def _end(one: Shown, metric: str) -> list[Any]:
+def _end(one: PageRun, metric: str) -> list[Any]:
     rounds, values = one.run.points(metric)
-    return [int(rounds[-1]), _short(float(values[-1])), one.ending]
+    return [int(rounds[-1]), _five_digits(float(values[-1])), one.ending]
 
 
-def _measured(family: Family, entries: Mapping[str, Sequence[Shown]]) -> Family:
+def _measured(family: Family, entries: Mapping[str, Sequence[PageRun]]) -> Family:
     """What of a family was measured in any run."""
     runs = [one.run for group in entries.values() for one in group]
     there = {name: words for name, words in family.metrics.items() if any(len(run.points(name).rounds) for run in runs)}
     return Family(family.name, family.scale, there)
 
 
-def _others(entries: Mapping[str, Sequence[Shown]]) -> Family:
+def _others(entries: Mapping[str, Sequence[PageRun]]) -> Family:
     """What else algorithms measure."""
     known = _ELSEWHERE.union(*(family.metrics for family in _FAMILIES))
     names = dict.fromkeys(name for group in entries.values() for one in group for name in one.run.final)
     return Family("More", "number", {name: _OTHERS.get(name, (name, name)) for name in names if name not in known})
 
 
-def _short(value: float) -> float | None:
-    """A number of no more digits than can be drawn; None if it is none."""
+def _five_digits(value: float) -> float | None:
+    """A number to as many digits as can be drawn; None if it isn't finite."""
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

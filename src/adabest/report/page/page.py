@@ -1,4 +1,4 @@
-"""From runs to the text of a page: what is read is in HTML, what is drawn is data for the script beside it."""
+"""The text of a page of runs: words and tables are HTML, curves and maps are data for the script beside them."""
 
 import base64
 import hashlib
@@ -11,15 +11,13 @@ from importlib.metadata import version
 from string import Template
 from typing import Any
 
+from adabest.report.numbers import MISSING, as_text
 from adabest.report.page.curves import curves
-from adabest.report.page.heat_maps import HeatMap, heat_maps
-from adabest.report.page.run_facts import SEEDS, Ending, Shown, as_text, common_and_other
+from adabest.report.page.heat_maps import HeatMap
+from adabest.report.page.page_runs import SEEDS, Ending, PageRun, common_and_other
+from adabest.report.palette import LINE_COLOURS, LINE_DASHES, style_variables
 from adabest.report.table import Table, common_target, comparison_table, sweep_table
 
-# What figures have (Okabe and Ito), and what is as far from a dark ground as those are from white.
-COLOURS = ("#000000", "#999999", "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")
-_ON_DARK = ("#f4f4f4", "#9a9a9a", "#56b4e9", "#e69f00", "#f0743e", "#1fbf92", "#dd92bb")
-_DASHES = ("7 4", "2 3", "9 3 2 3", "10 3 2 3 2 3", "none")
 _WORDS: dict[Ending, str] = {"diverged": "diverged", "early": "ended early", "unfinished": "unfinished"}
 _SYMBOLS: dict[Ending, str] = {"diverged": "×", "early": "●", "unfinished": "○"}
 _STATISTICS = {"samples_per_client": "samples per client: least, mean, most"}
@@ -28,11 +26,11 @@ _FINGERPRINT = 12  # of its digits are enough to tell it from others
 
 
 def page_text(
-    entries: Mapping[str, Sequence[Shown]],
+    entries: Mapping[str, Sequence[PageRun]],
     *,
     title: str,
+    maps: Sequence[HeatMap] = (),
     target: float | None = None,
-    data_dir: str | None = None,
     by_validation: bool = False,
 ) -> str:
     """A page of runs, complete in itself: it loads nothing, and no script runs in it but its own.
@@ -40,16 +38,15 @@ def page_text(
     Args:
         entries: The runs by label, those that differ in their seeds together.
         title: What all of it is about.
+        maps: The partitions of the runs.
         target: The accuracy whose first round the table tells; by default one that all reach.
-        data_dir: Where the official data files lie, if not where the runs found them; partitions are drawn out of them.
         by_validation: Whether the table shows validation accuracy, too, in whose order entries are.
     """
     shown = [one for group in entries.values() for one in group]
-    maps = heat_maps(entries, data_dir)
     data = {
         "entries": [_entry(label, group) for label, group in entries.items()],
-        "dashes": _DASHES,
-        "colours": len(COLOURS),
+        "dashes": [dashes.svg for dashes in LINE_DASHES],
+        "colours": len(LINE_COLOURS),
         **curves(entries),
         "maps": [{"counts": one.counts, "heldOut": one.held_out, "clients": one.clients} for one in maps],
     }
@@ -58,7 +55,7 @@ def page_text(
         title=_escaped(title),
         heading=_escaped(title.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")),  # what isn't to be torn apart
         policy=_policy(script),
-        colours=_colours(),
+        colours=style_variables(),
         style=_asset("page.css"),
         summary=_summary(entries),
         trouble=_trouble(entries),
@@ -92,16 +89,11 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _colours() -> str:
-    pairs = zip(COLOURS, _ON_DARK, strict=True)
-    return " ".join(f"--line-{number}: light-dark({light}, {dark});" for number, (light, dark) in enumerate(pairs))
-
-
-def _entry(label: str, group: Sequence[Shown]) -> dict[str, Any]:
+def _entry(label: str, group: Sequence[PageRun]) -> dict[str, Any]:
     return {"label": label, "runs": len(group), "endings": _endings(group)}
 
 
-def _endings(group: Sequence[Shown]) -> str:
+def _endings(group: Sequence[PageRun]) -> str:
     """How runs ended, if not all did as planned; in words."""
     counts = Counter(one.ending for one in group)
     if len(group) == 1:
@@ -109,7 +101,7 @@ def _endings(group: Sequence[Shown]) -> str:
     return ", ".join(f"{counts[ending]} of {len(group)} {words}" for ending, words in _WORDS.items() if counts[ending])
 
 
-def _summary(entries: Mapping[str, Sequence[Shown]]) -> str:
+def _summary(entries: Mapping[str, Sequence[PageRun]]) -> str:
     """What there is to see, in a line."""
     shown = [one for group in entries.values() for one in group]
     common, _ = common_and_other([one.settings for one in shown])
@@ -122,7 +114,7 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _trouble(entries: Mapping[str, Sequence[Shown]]) -> str:
+def _trouble(entries: Mapping[str, Sequence[PageRun]]) -> str:
     """Runs that didn't end as planned, each with how it did."""
     lines = [
         f"<li><b>{_escaped(_name(label, one, group))}</b> {_badge(one)} {_escaped(one.ending_in_words())}</li>"
@@ -137,17 +129,17 @@ def _trouble(entries: Mapping[str, Sequence[Shown]]) -> str:
     return f'<details class="trouble" open><summary>{words}</summary><ul>{"".join(lines)}</ul></details>'
 
 
-def _name(label: str, one: Shown, group: Sequence[Shown]) -> str:
+def _name(label: str, one: PageRun, group: Sequence[PageRun]) -> str:
     return label if len(group) == 1 else f"{label}, seed {one.settings['seed']}"
 
 
-def _badge(one: Shown) -> str:
+def _badge(one: PageRun) -> str:
     if one.ending == "finished":
         return ""
     return f'<span class="badge {one.ending}">{_SYMBOLS[one.ending]} {_WORDS[one.ending]}</span>'
 
 
-def _comparison(entries: Mapping[str, Sequence[Shown]], target: float | None, by_validation: bool) -> Table:
+def _comparison(entries: Mapping[str, Sequence[PageRun]], target: float | None, by_validation: bool) -> Table:
     runs = {label: [one.run for one in group] for label, group in entries.items()}
     if target is None:  # one that all reach, of those that came far enough to reach any
         everyone = [run for group in runs.values() for run in group if run.final]
@@ -155,7 +147,7 @@ def _comparison(entries: Mapping[str, Sequence[Shown]], target: float | None, by
     return (sweep_table if by_validation else comparison_table)(runs, target)
 
 
-def _notes(entries: Mapping[str, Sequence[Shown]], by_validation: bool) -> str:
+def _notes(entries: Mapping[str, Sequence[PageRun]], by_validation: bool) -> str:
     notes = ["Accuracy is that of the scored model on the test set in the last evaluated round."]
     if any(len(group) > 1 for group in entries.values()):
         notes.append("Runs that differ only in their seeds are taken together: mean ± standard deviation (n − 1).")
@@ -208,7 +200,7 @@ def _statistics(statistics: Mapping[str, Any]) -> dict[str, Any]:
     return {**named, "fingerprint": str(statistics["fingerprint"])[:_FINGERPRINT]}
 
 
-def _settings(entries: Mapping[str, Sequence[Shown]]) -> str:
+def _settings(entries: Mapping[str, Sequence[PageRun]]) -> str:
     """What is the same for all runs, and what isn't."""
     shown = [one for group in entries.values() for one in group]
     common, other = common_and_other([{**one.settings, **one.execution} for one in shown])
@@ -225,10 +217,10 @@ def _settings(entries: Mapping[str, Sequence[Shown]]) -> str:
 
 def _several(values: Iterable[Any]) -> str:
     """Values of the runs of an entry, each once."""
-    return ", ".join(dict.fromkeys("–" if value is None else as_text(value) for value in values))
+    return ", ".join(dict.fromkeys(MISSING if value is None else as_text(value) for value in values))
 
 
-def _runs(entries: Mapping[str, Sequence[Shown]]) -> Table:
+def _runs(entries: Mapping[str, Sequence[PageRun]]) -> Table:
     rows = [
         (label, as_text(one.settings[SEEDS[0]]), one.place, one.ending_in_words())
         for label, group in entries.items()
@@ -237,7 +229,7 @@ def _runs(entries: Mapping[str, Sequence[Shown]]) -> Table:
     return Table(("entry", "seed", "where", "what became of it"), tuple(rows))
 
 
-def _environment(shown: Sequence[Shown]) -> str:
+def _environment(shown: Sequence[PageRun]) -> str:
     common, other = common_and_other([one.environment for one in shown])
     parts = [_facts(common)]
     if other:

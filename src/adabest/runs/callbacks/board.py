@@ -11,7 +11,7 @@ from rich.text import Text
 
 from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged
-from adabest.runs.build import memory_used
+from adabest.runs.callbacks.memory_use import memory_used
 from adabest.runs.callbacks.progress import (
     SECONDS_BETWEEN_LINES,
     Accuracy,

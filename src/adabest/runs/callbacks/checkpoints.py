@@ -1,12 +1,14 @@
-"""The clock of a run: when its next checkpoint is due, and how fast its rounds go."""
+"""When a run's next checkpoint is due, and writing it."""
 
+import contextlib
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from adabest.runs.build import Federation
+from adabest.runs.callbacks.base import Callback, Ending, RunView
+from adabest.runs.callbacks.records import Records
 from adabest.runs.files.checkpoint import save_checkpoint
-from adabest.runs.files.folder import RunFolder
-from adabest.runs.files.manifest import Ledger
+from adabest.runs.files.folder import TIMINGS
 from adabest.stop_requests import saving
 
 _SHARE_OF_TIME = 0.05
@@ -40,58 +42,59 @@ class CheckpointTime:
         return max(_SECONDS_BETWEEN_CHECKPOINTS, all_costs / _SHARE_OF_TIME - own)
 
 
-class CheckpointPace:
-    """When a run's next checkpoint is due: every so many rounds, or as often as costs at most 5 % of the time."""
+class Checkpoints(Callback):
+    """Writes checkpoints: every so many rounds, or as often as costs at most 5 % of the time."""
 
-    def __init__(self, every: int | None, saved_round: int, shared: CheckpointTime) -> None:
-        self._every, self._shared = every, shared
-        self.saved_round = saved_round
+    def __init__(
+        self, every: int | None, shared: CheckpointTime, records: Records, states: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """Sets the pace.
+
+        Args:
+            every: Rounds between two checkpoints, 0 for only when interrupted; None for as often as costs little.
+            shared: What the checkpoints of all runs that are trained together cost.
+            records: What tells whose state a checkpoint holds.
+            states: The states of all callbacks.
+        """
+        self._every, self._shared, self._records, self._states = every, shared, records, states
+
+    def start(self, run: RunView) -> None:
+        """The run counts as saved where it is taken up."""
+        self._saved_round = self._seen_round = run.first_round
         self._saved_at = time.monotonic()
-        shared.set(id(self), None)
+        self._shared.set(id(self), None)
 
-    def is_due(self, round_number: int) -> bool:
-        """Whether it is to be written after this round."""
-        if self._every is not None:
-            return self._every > 0 and round_number % self._every == 0
-        return time.monotonic() - self._saved_at >= self._shared.wait(id(self))
+    def after_round(self, run: RunView) -> None:
+        """Writes a checkpoint if one is due. The last round needs none: its models are written."""
+        self._seen_round = run.round  # and so have the callbacks before this one, whose states it saves
+        if run.round < run.rounds and self._is_due(run.round):
+            seconds = self.save(run)
+            run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
 
-    def save(self, folder: RunFolder, federation: Federation, ledger: Ledger) -> float:
+    def end(self, run: RunView, ending: Ending) -> None:
+        """Saves the last round of a run that will be resumed, if every callback has seen it."""
+        try:
+            unsaved = self._seen_round == run.round > self._saved_round and not ending.at_once
+            if ending.status == "interrupted" and unsaved:
+                self.save(run)
+            elif ending.status == "killed" and unsaved:
+                with contextlib.suppress(OSError):  # a full disk, for instance, which is what ended the run
+                    self.save(run)
+        finally:
+            self._shared.leave(id(self))
+
+    def save(self, run: RunView) -> float:
         """Writes a checkpoint and the manifest of its round; returns the seconds that took."""
         begun = time.monotonic()
         with saving():
-            save_checkpoint(folder, federation.simulation.view(), ledger.claims())
-            ledger.save("running", federation.simulation.state.round)
-        self._saved_at = time.monotonic()
-        self.saved_round = federation.simulation.state.round
-        cost = self._saved_at - begun
-        self._shared.set(id(self), cost)
-        return cost
+            ledger = self._records.ledger
+            save_checkpoint(run.files, run.simulation.view(), ledger.claims(), self._states())
+            ledger.save("running", run.round)
+        self._saved_at, self._saved_round = time.monotonic(), run.round
+        self._shared.set(id(self), self._saved_at - begun)
+        return self._saved_at - begun
 
-    def end(self) -> None:
-        """There are no further checkpoints."""
-        self._shared.leave(id(self))
-
-
-class Stopwatch:
-    """Wall-clock figures of this process's rounds. Those of runs trained together overlap."""
-
-    def __init__(self, first_round: int, first_steps: int) -> None:
-        self._begun = self._row_at = time.monotonic()
-        self._row_round, self._first_steps, self._steps = first_round, first_steps, first_steps
-
-    def lap(self, steps: int) -> float:
-        """Local steps a second since the process began."""
-        self._steps = steps
-        return (steps - self._first_steps) / max(time.monotonic() - self._begun, 1e-9)
-
-    def row(self, round_number: int) -> dict[str, Any]:
-        """The figures since the last row."""
-        now = time.monotonic()
-        row = {
-            "round": round_number,
-            "seconds": now - self._begun,
-            "seconds_per_round": (now - self._row_at) / (round_number - self._row_round),
-            "steps_per_second": (self._steps - self._first_steps) / max(now - self._begun, 1e-9),
-        }
-        self._row_at, self._row_round = now, round_number
-        return row
+    def _is_due(self, round_number: int) -> bool:
+        if self._every is not None:
+            return self._every > 0 and round_number % self._every == 0
+        return time.monotonic() - self._saved_at >= self._shared.wait(id(self))

@@ -3,6 +3,22 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from adabest.runs.callbacks.base import Callback, Row, RunView
+
+
+class EarlyStopping(Callback):
+    """Ends a run that is good enough, or gains nothing any more."""
+
+    def __init__(self, stop_at: float | None, stop_after: int | None) -> None:
+        self._stop_at, self._stop_after = stop_at, stop_after
+
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
+        """Asks the run to stop if there is a reason; the last round ends it anyway."""
+        if run.round < run.rounds:
+            reason = reason_to_stop(run.rows, stop_at=self._stop_at, stop_after=self._stop_after)
+            if reason is not None:
+                run.stop(reason)
+
 
 def reason_to_stop(
     rows: Iterable[Mapping[str, Any]], *, stop_at: float | None = None, stop_after: int | None = None

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adabest.engine.metrics import Metrics
+from adabest.errors import Diverged, Interrupted
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -175,3 +177,42 @@ def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
     if console.is_terminal:
         return LiveReporter(label, first, rounds, console)
     return LineReporter(label, first, rounds, stream)
+
+
+class ShownProgress(Callback):
+    """Shows a run's progress by means of a reporter."""
+
+    def __init__(self, make_reporter: Callable[[int], Reporter], *, blind: bool) -> None:
+        """Keeps in mind who shows it.
+
+        Args:
+            make_reporter: Makes what shows the run, given the round after which it goes on.
+            blind: Whether nothing may be shown that the test set says, since something is chosen by the run.
+        """
+        self._make_reporter, self._blind = make_reporter, blind
+        self._metrics: Row | None = None
+
+    def start(self, run: RunView) -> None:
+        """Begins to show it."""
+        self._reporter = self._make_reporter(run.first_round).__enter__()
+        self._show = Blinded(self._reporter) if self._blind else self._reporter
+
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
+        """Keeps the metrics until the round is shown."""
+        self._metrics = metrics
+
+    def after_round(self, run: RunView) -> None:
+        """Shows the round."""
+        if run.stop_reason is not None:
+            self._show.ends_at(run.rounds)
+        self._show.show(run.round, None if self._metrics is None else dict(self._metrics), run.steps_per_second)
+        self._metrics = None
+
+    def end(self, run: RunView, ending: Ending) -> None:
+        """Shows how it ended."""
+        error: Exception | None = None
+        if ending.status == "diverged":
+            error = Diverged(ending.reason)
+        elif ending.status != "finished":
+            error = Interrupted()
+        self._reporter.__exit__(None if error is None else type(error), error, None)

@@ -44,6 +44,7 @@ class _Claims(TypedDict):
     settings: NotRequired[str]
     identity: NotRequired[str]
     metrics: NotRequired[PrefixRecord]
+    callbacks: NotRequired[dict[str, dict[str, Any]]]
 
 
 class Checkpoint(NamedTuple):
@@ -52,19 +53,24 @@ class Checkpoint(NamedTuple):
     Attributes:
         state: The state. Its tensors are maps of the file: what isn't read takes no memory.
         metrics: The proven rows of the metrics up to its round; None in one of version 0.4.0.
+        callbacks: The states of callbacks, by name.
     """
 
     state: Snapshot
     metrics: Prefix | None
+    callbacks: Mapping[str, Mapping[str, Any]]
 
 
-def save_checkpoint(folder: RunFolder, state: View, claims: Mapping[str, Any]) -> None:
+def save_checkpoint(
+    folder: RunFolder, state: View, claims: Mapping[str, Any], callbacks: Mapping[str, Any] | None = None
+) -> None:
     """Writes a checkpoint, piece by piece, and removes all but the last two once it has been read back.
 
     Args:
         folder: The run's folder.
         state: The state.
         claims: What tells whose state it is.
+        callbacks: The states of callbacks, by name.
     """
     directory = folder / CHECKPOINTS
     directory.mkdir(exist_ok=True)
@@ -72,6 +78,8 @@ def save_checkpoint(folder: RunFolder, state: View, claims: Mapping[str, Any]) -
     tensors_path = stem.with_suffix(".safetensors")
     digest = write_atomically(tensors_path, lambda file: write_tensors(file, state.tensors))
     content = {"numbers": state.numbers, "tensors_sha256": digest, **claims}
+    if callbacks:
+        content["callbacks"] = callbacks
     sealed = {"content": content, "content_sha256": sum_of_object(content)}
     write_text(stem.with_suffix(".json"), json.dumps(sealed, indent=2) + "\n")
     if sum_of_file(tensors_path) != digest:
@@ -110,7 +118,7 @@ def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint 
             refuse_foreign(path, content, manifest)
             prefix = check_prefix(str(path), content.get("metrics"))
             prove_metrics(folder, prefix, exactly=False, claimed_by=f"{CHECKPOINTS}/{path.name}")
-        return Checkpoint(Snapshot(tensors, content["numbers"]), prefix)
+        return Checkpoint(Snapshot(tensors, content["numbers"]), prefix, content.get("callbacks", {}))
     return None
 
 

@@ -8,7 +8,6 @@ from adabest.engine.memory_tiers import parse_size
 from adabest.federation.partition import NATURAL
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import Demand, refuse_many_threads
-from adabest.runs.trackers.catalog import check_loggers
 
 
 def check_ranges(config: Config) -> None:
@@ -26,7 +25,6 @@ def check_ranges(config: Config) -> None:
         if setting.meaning.size:
             parse_size(name, value)
     AUGMENTATIONS.find(str(config.augmentation))
-    check_loggers(config.trackers())
 
 
 def refuse_absurd(config: Config, dataset: Dataset) -> None:

@@ -1,6 +1,6 @@
 """The names of trackers.
 
-One's own is a class ``module:Class`` with the three methods of ``Logger``; its options stand behind the name, as in
+One's own is a class ``module:Class`` with the methods of ``Callback``; its options stand behind the name, as in
 ``wandb,project=mine``.
 """
 
@@ -10,21 +10,21 @@ from typing import Any
 from adabest.errors import InputError
 from adabest.extras import require
 from adabest.registry import Registry, check_options, options_of, split_specification
-from adabest.runs.trackers.base import Logger
+from adabest.runs.callbacks.base import Callback
 from adabest.runs.trackers.mlflow import MLflow
 from adabest.runs.trackers.tensorboard import TensorBoard
 from adabest.runs.trackers.trackio import Trackio
 from adabest.runs.trackers.wandb import WandB
 
-LOGGERS: Registry[type[Logger]] = Registry(
+TRACKERS: Registry[type[Callback]] = Registry(
     kind="logger",
     group="adabest.loggers",
     builtin={"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio},
 )
 
 
-def check_loggers(specifications: Iterable[str]) -> None:
-    """Makes sure that loggers can be made, without making them.
+def check_trackers(specifications: Iterable[str]) -> None:
+    """Makes sure that trackers can be made, without making them.
 
     Raises:
         InputError: If there is no such logger, it has no such option, or its package isn't installed.
@@ -33,20 +33,20 @@ def check_loggers(specifications: Iterable[str]) -> None:
         _find(specification)
 
 
-def make_logger(specification: str) -> Logger:
+def make_tracker(specification: str) -> Callback:
     """Makes a logger from a specification such as ``wandb,project=mine``.
 
     Raises:
-        InputError: As ``check_loggers``.
+        InputError: As ``check_trackers``.
     """
     kind, options = _find(specification)
     return kind(**options)
 
 
-def _find(specification: str) -> tuple[type[Logger], dict[str, Any]]:
+def _find(specification: str) -> tuple[type[Callback], dict[str, Any]]:
     name, options = split_specification(specification)
-    kind = LOGGERS.find(name)
-    methods = ("begin", "log", "end")
+    kind = TRACKERS.find(name)
+    methods = ("start", "after_evaluation", "end")
     if not isinstance(kind, type) or not all(callable(getattr(kind, method, None)) for method in methods):
         raise InputError(f"logger {name!r} should be a class with the methods {', '.join(methods)}, not {kind!r}")
     package = getattr(kind, "requires", None)

@@ -3,18 +3,18 @@
 import importlib
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from adabest.errors import InputError
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.files import folder as files
-from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.trackers.rows import numbers
 
 _TAG = "adabest.id"
 _STATES = {"finished": "FINISHED", "diverged": "FAILED"}
 
 
-class MLflow:
+class MLflow(Callback):
     """Sends rows to an MLflow run, as metrics whose step is the round; settings are its parameters."""
 
     requires = "mlflow"
@@ -30,7 +30,7 @@ class MLflow:
         self._run = ""
         self._known: dict[str, set[int]] = {}
 
-    def begin(self, run: Tracked) -> None:
+    def start(self, run: RunView) -> None:
         """Opens the MLflow run that has this id as a tag, and sends what it lacks."""
         mlflow: Any = importlib.import_module("mlflow")
         try:
@@ -48,24 +48,24 @@ class MLflow:
         new = {name: str(value) for name, value in run.config.items() if name not in there}
         self._client.log_batch(self._run, params=[mlflow.entities.Param(name, value) for name, value in new.items()])
         for row in run.rows:
-            self.log(row)
+            self.after_evaluation(run, row)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Sends those metrics of a row that aren't there from before the run was resumed."""
         kind: Any = importlib.import_module("mlflow.entities").Metric
-        now, step = int(1000 * time.time()), row["round"]
-        new = {name: value for name, value in numbers(row).items() if step not in self._steps(name)}
+        now, step = int(1000 * time.time()), metrics["round"]
+        new = {name: value for name, value in numbers(metrics).items() if step not in self._steps(name)}
         self._client.log_batch(self._run, metrics=[kind(name, value, now, step) for name, value in new.items()])
         for name in new:
             self._known[name].add(step)
 
-    def end(self, status: Mapping[str, Any]) -> None:
+    def end(self, run: RunView, ending: Ending) -> None:
         """Closes the run; one that was interrupted counts as killed until it is resumed."""
-        for name, value in status.items():
+        for name, value in ending.facts().items():
             self._client.set_tag(self._run, name, str(value))
-        self._client.set_terminated(self._run, _STATES.get(status["status"], "KILLED"))
+        self._client.set_terminated(self._run, _STATES.get(ending.status, "KILLED"))
 
-    def _open(self, run: Tracked) -> str:
+    def _open(self, run: RunView) -> str:
         """The id of the MLflow run, which is made if there is none."""
         experiment = self._client.get_experiment_by_name(self._experiment)
         place = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)

@@ -1,14 +1,14 @@
 """TensorBoard: event files in the run's folder."""
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.files.folder import EVENTS
-from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.trackers.rows import numbers
 
 
-class TensorBoard:
+class TensorBoard(Callback):
     """Writes event files. They are written anew when a run is resumed, so they hold what the folder holds."""
 
     requires = "tensorboard"
@@ -16,7 +16,7 @@ class TensorBoard:
     def __init__(self) -> None:
         self._writer: Any = None
 
-    def begin(self, run: Tracked) -> None:
+    def start(self, run: RunView) -> None:
         """Begins a file with all settings and rows that there are."""
         tensorboard: Any = importlib.import_module("torch.utils.tensorboard")
         # A TensorBoard that watches the folder would wait for a file that is gone, so the old ones are only emptied,
@@ -29,16 +29,18 @@ class TensorBoard:
             self._write(row)
         self._writer.flush()
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Writes a row, so that it is on disk when this returns."""
-        self._write(row)
+        self._write(metrics)
         self._writer.flush()
 
-    def end(self, status: Mapping[str, Any]) -> None:
+    def end(self, run: RunView, ending: Ending) -> None:
         """Writes down how the run ended, and closes the file."""
-        self._writer.add_text("status", ", ".join(f"{name} {value}" for name, value in status.items()), status["round"])
+        self._writer.add_text(
+            "status", ", ".join(f"{name} {value}" for name, value in ending.facts().items()), ending.round
+        )
         self._writer.close()
 
-    def _write(self, row: Mapping[str, Any]) -> None:
+    def _write(self, row: Row) -> None:
         for name, value in numbers(row).items():
             self._writer.add_scalar(name, value, row["round"])

@@ -4,13 +4,13 @@ import contextlib
 import contextvars
 import importlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
-from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
+from adabest.runs.trackers.rows import numbers
 
 
-class Trackio:
+class Trackio(Callback):
     """Sends rows to a Trackio run whose step is the round."""
 
     requires = "trackio"
@@ -27,7 +27,7 @@ class Trackio:
         # Trackio has one current run, which ends when another begins, and keeps it in a context variable.
         self._context = contextvars.Context()
 
-    def begin(self, run: Tracked) -> None:
+    def start(self, run: RunView) -> None:
         """Opens the Trackio run of this name, and sends what it lacks."""
         trackio: Any = importlib.import_module("trackio")
         with contextlib.redirect_stdout(sys.stderr):  # it prints where to look
@@ -42,16 +42,16 @@ class Trackio:
             )
         self._next = self._run._next_step  # one more than the last step that it has; there is no public word for it
         for row in run.rows:
-            self.log(row)
+            self.after_evaluation(run, row)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Sends a row, unless it is there from before the run was resumed."""
-        values = numbers(row)
-        if values and row["round"] >= self._next:
-            self._run.log(values, step=row["round"])
-            self._next = row["round"] + 1
+        values = numbers(metrics)
+        if values and metrics["round"] >= self._next:
+            self._run.log(values, step=metrics["round"])
+            self._next = metrics["round"] + 1
 
-    def end(self, status: Mapping[str, Any]) -> None:
+    def end(self, run: RunView, ending: Ending) -> None:
         """Waits until all is sent, and closes the run."""
         with contextlib.redirect_stdout(sys.stderr):
             self._context.run(importlib.import_module("trackio").finish)

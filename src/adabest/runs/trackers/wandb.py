@@ -3,17 +3,17 @@
 import importlib
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adabest.runs.trackers.base import Tracked, numbers
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
+from adabest.runs.trackers.rows import numbers
 
 _EXIT_CODES = {"finished": 0, "interrupted": 130}
 _PATIENCE = 60.0  # seconds that a run which is over waits for its last rows to be sent; W&B keeps them on disk, too
 
 
-class WandB:
+class WandB(Callback):
     """Sends rows to a W&B run whose step is the round."""
 
     requires = "wandb"
@@ -28,7 +28,7 @@ class WandB:
         self._run: Any = None
         self._next = 0
 
-    def begin(self, run: Tracked) -> None:
+    def start(self, run: RunView) -> None:
         """Opens the W&B run of this id, and sends what it lacks."""
         wandb: Any = importlib.import_module("wandb")
         self._run = wandb.init(
@@ -51,16 +51,16 @@ class WandB:
             if old != ours:
                 shutil.rmtree(old)
         for row in run.rows:
-            self.log(row)
+            self.after_evaluation(run, row)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Sends a row, unless it is there from before the run was resumed."""
-        values = numbers(row)
-        if values and row["round"] >= self._next:
-            self._run.log(values, step=row["round"], commit=True)
-            self._next = row["round"] + 1
+        values = numbers(metrics)
+        if values and metrics["round"] >= self._next:
+            self._run.log(values, step=metrics["round"], commit=True)
+            self._next = metrics["round"] + 1
 
-    def end(self, status: Mapping[str, Any]) -> None:
+    def end(self, run: RunView, ending: Ending) -> None:
         """Waits until all is sent, and closes the run."""
-        self._run.summary.update(dict(status))
-        self._run.finish(exit_code=_EXIT_CODES.get(status["status"], 1))
+        self._run.summary.update(ending.facts())
+        self._run.finish(exit_code=_EXIT_CODES.get(ending.status, 1))

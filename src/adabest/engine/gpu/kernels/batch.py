@@ -12,10 +12,10 @@ _BLOCK = 2048
 
 @triton.jit
 def _gather(
-    inputs, mean, deviation, chosen, moves, out, step, steps,
+    inputs, mean, deviation, chosen, codes, out, step, steps,
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     RUN: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, MOVED: tl.constexpr,
+    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, HAS_CODES: tl.constexpr,
     RUN_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
@@ -26,10 +26,11 @@ def _gather(
     sample = client * BATCH + tl.program_id(0)
     entry = now.to(tl.int64) * clients * BATCH + sample
     image = inputs + tl.load(chosen + entry).to(tl.int64) * (CHANNELS * HEIGHT * WIDTH)
-    if MOVED:
-        move = tl.load(moves + entry)
-        mirrored = move // 128
-        rows_down, columns_right = (move % 128) // 9 - 4, (move % 128) % 9 - 4
+    if HAS_CODES:
+        # What data.augmentation.decode_flip_crop does; a kernel can't call it.
+        code = tl.load(codes + entry)
+        mirrored = code // 128
+        rows_down, columns_right = (code % 128) // 9 - 4, (code % 128) % 9 - 4
     # What depends on the pixel and what depends on the place in its run are worked out once each, not for every pair.
     within = tl.arange(0, RUN_BLOCK)
     of_run = tl.where(within < RUN * CHANNELS, within // CHANNELS, 0)
@@ -46,7 +47,7 @@ def _gather(
             known = (within < RUN * CHANNELS)[None, :] & (pixel < PIXELS)[:, None]
         # What lies outside the image is a convolution's padding.
         known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
-        if MOVED:
+        if HAS_CODES:
             row += rows_down
             column += columns_right
             known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
@@ -56,8 +57,8 @@ def _gather(
         value = value * (1.0 / tl.load(deviation + channel, mask=channel < CHANNELS, other=1.0))
         place = pixel[:, None] * STORED_RUN + within[None, :]
         into = out + sample * (PIXELS * STORED_RUN) + place
-        room = (pixel < PIXELS)[:, None] & (within < STORED_RUN)[None, :]
-        tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=room)
+        inside = (pixel < PIXELS)[:, None] & (within < STORED_RUN)[None, :]
+        tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -95,9 +96,9 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     pixels, run_block = out[0, 0].numel() // stored_run, triton.next_power_of_2(stored_run)
     _gather[(batch, clients)](
         source.inputs, source.mean, source.deviation, source.chosen,
-        source.chosen if source.moves is None else source.moves, out, pace.step, pace.steps,
+        source.chosen if source.flip_crop_codes is None else source.flip_crop_codes, out, pace.step, pace.steps,
         batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
-        columns, stored_run, pixels, source.moves is not None, run_block, max(16, _BLOCK // run_block),
+        columns, stored_run, pixels, source.flip_crop_codes is not None, run_block, max(16, _BLOCK // run_block),
         num_warps=4,
     )  # fmt: skip
 

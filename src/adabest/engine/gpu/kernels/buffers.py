@@ -69,8 +69,8 @@ class Source:
         mean: What is subtracted, one value a channel.
         deviation: What it is divided by, likewise.
         chosen: The samples of each step, int32 ``[steps, clients, batch]``.
-        moves: How each image is mirrored and shifted, int32 of the same shape: 128 if mirrored, plus 9 (rows + 4) +
-            columns + 4; None if nothing is.
+        flip_crop_codes: How each image is flipped and cropped, int32 ``[steps, clients, batch]`` (see
+            ``data.augmentation.encode_flip_crop``); None if none is.
     """
 
     inputs: Tensor
@@ -78,7 +78,7 @@ class Source:
     mean: Tensor
     deviation: Tensor
     chosen: Tensor
-    moves: Tensor | None
+    flip_crop_codes: Tensor | None
 
 
 @dataclass(frozen=True)

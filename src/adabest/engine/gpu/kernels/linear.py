@@ -98,14 +98,16 @@ def _weight_gradient(
     first = client * parameters
     mask = known[:, None] & some[None, :]
     place = weight + output[:, None] * INPUTS + k[None, :]
-    bent = corrected(total, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET)
-    tl.store(d + first + place, bent, mask=mask)
-    tl.store(squares + client * slots + slot + tl.program_id(0), tl.sum(tl.sum(tl.where(mask, bent * bent, 0.0), 1), 0))
+    result = corrected(total, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET)
+    tl.store(d + first + place, result, mask=mask)
+    tl.store(
+        squares + client * slots + slot + tl.program_id(0), tl.sum(tl.sum(tl.where(mask, result * result, 0.0), 1), 0)
+    )
     if HAS_BIAS:
         if tl.program_id(0) % input_blocks == 0:
-            bent_sums = corrected(sums, first, bias + output, known, w, offset, scale, rho, client, HAS_OFFSET)
-            tl.store(d + first + bias + output, bent_sums, mask=known)
-            square = tl.sum(tl.where(known, bent_sums * bent_sums, 0.0), 0)
+            bias_result = corrected(sums, first, bias + output, known, w, offset, scale, rho, client, HAS_OFFSET)
+            tl.store(d + first + bias + output, bias_result, mask=known)
+            square = tl.sum(tl.where(known, bias_result * bias_result, 0.0), 0)
             tl.store(squares + client * slots + bias_slot + output_block, square)
 
 

@@ -8,17 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adabest.data.augmentation import decode_flip_crop
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
 from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
 
-_SHIFT = 4
-_SPAN = 2 * _SHIFT + 1
-_MIRRORED = 128
 _DEAD = 4  # the position in a pool of an output that relu has cut off
 
 
 def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
-    """The batch of every client, normalised, moved, and laid out as the first layer wants it.
+    """The batch of every client, normalised, flipped and cropped, and laid out as the first layer wants it.
 
     Args:
         shape: How.
@@ -30,8 +28,8 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     chosen = source.chosen.index_select(0, step).flatten()
     images = source.inputs[chosen.to(torch.int64)].reshape(-1, shape.channels, shape.height, shape.width)
     values = (images.to(out.dtype) - source.mean.view(-1, 1, 1)) / source.deviation.view(-1, 1, 1)
-    if source.moves is not None:
-        values = _moved(values, source.moves.index_select(0, step).flatten())
+    if source.flip_crop_codes is not None:
+        values = _flipped_and_cropped(values, source.flip_crop_codes.index_select(0, step).flatten())
     place(shape, values, out)
 
 
@@ -46,13 +44,13 @@ def place(shape: InputShape, images: Tensor, out: Tensor) -> None:
     out.flatten(0, 1)[..., : runs.shape[-1]] = runs
 
 
-def _moved(images: Tensor, moves: Tensor) -> Tensor:
+def _flipped_and_cropped(images: Tensor, codes: Tensor) -> Tensor:
     height, width = images.shape[-2:]
-    within = moves % _MIRRORED
-    rows = torch.arange(height, device=images.device) + (within // _SPAN - _SHIFT)[:, None]
-    columns = torch.arange(width, device=images.device) + (within % _SPAN - _SHIFT)[:, None]
+    mirrored, down, right = decode_flip_crop(codes)
+    rows = torch.arange(height, device=images.device) + down[:, None]
+    columns = torch.arange(width, device=images.device) + right[:, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    columns = torch.where(moves[:, None] >= _MIRRORED, width - 1 - columns, columns)
+    columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
     pixels = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
     flat = images.flatten(2)
     moved = flat.gather(2, pixels.flatten(1)[:, None, :].expand(flat.shape).to(torch.int64)).view(images.shape)

@@ -12,14 +12,14 @@ _UPDATE_BLOCK = 4096
 
 @triton.jit
 def corrected(gradient, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET: tl.constexpr):
-    """A gradient bent: s g + o + ρ w. ``first`` is where the client's parameters begin, ``place`` counts from there."""
-    bent = tl.load(scale + client) * gradient
+    """S g + o + ρ w of a gradient g. ``first`` is where the client's parameters begin, ``place`` counts from there."""
+    result = tl.load(scale + client) * gradient
     if HAS_OFFSET:
-        bent += tl.load(offset + first + place, mask=mask, other=0.0)
+        result += tl.load(offset + first + place, mask=mask, other=0.0)
     pull = tl.load(rho + client)
     if pull != 0.0:
-        bent += pull * tl.load(w + first + place, mask=mask, other=0.0)
-    return bent
+        result += pull * tl.load(w + first + place, mask=mask, other=0.0)
+    return result
 
 
 @triton.jit
@@ -50,9 +50,9 @@ def _fold(
         place = bias + element
         where = bias_slot + program - blocks
     first = client * parameters
-    bent = corrected(total, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET)
-    tl.store(d + first + place, bent, mask=mask)
-    tl.store(squares + client * slots + where, tl.sum(tl.where(mask, bent * bent, 0.0), 0))
+    result = corrected(total, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET)
+    tl.store(d + first + place, result, mask=mask)
+    tl.store(squares + client * slots + where, tl.sum(tl.where(mask, result * result, 0.0), 0))
 
 
 @triton.jit

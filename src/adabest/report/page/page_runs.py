@@ -1,4 +1,4 @@
-"""What a page shows: runs, and which of them differ in nothing but their seeds."""
+"""The runs of a page, and its entries: runs that differ in nothing but their seeds."""
 
 import itertools
 import json
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adabest.report.entries import Measured
+from adabest.report.numbers import as_text
 from adabest.runs.files.folder import ENDED
 from adabest.runs.results_file import Results, without_places
 from adabest.runs.stored_run import Run
@@ -16,7 +17,7 @@ SEEDS = ("seed", "partition_seed")
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageRun:
     """A run as a page shows it.
 
     Attributes:
@@ -27,7 +28,7 @@ class Shown:
         environment: Versions, hardware, the commit and the command.
         partition: The statistics of its partition.
         data_dir: Where its data were looked for, if that was said.
-        label: What its entry is called, if that isn't for its settings to say.
+        label: The name of its entry, if its settings don't make one.
     """
 
     run: Measured
@@ -40,8 +41,8 @@ class Shown:
     label: str | None = None
 
     @classmethod
-    def of(cls, run: Run) -> "Shown":
-        """What is to be shown of a run, which is not where files lay on somebody's disk."""
+    def of(cls, run: Run) -> "PageRun":
+        """A stored run, without the places where files lay on somebody's disk."""
         settings = run.config.essence()
         others = {name: value for name, value in run.config.flat().items() if name not in settings}
         known = {name: value for name, value in run.environment.items() if value is not None}
@@ -58,8 +59,8 @@ class Shown:
         )
 
     @classmethod
-    def kept(cls, results: Results, place: str) -> list["Shown"]:
-        """What is to be shown of the results of an experiment, which were kept in some place."""
+    def of_results(cls, results: Results, place: str) -> list["PageRun"]:
+        """The runs of an experiment whose results lie in a file of some name."""
         several = len(results.cells()) > 1
         return [
             cls(
@@ -94,13 +95,13 @@ class Shown:
         }[self.ending]
 
 
-def entries_of(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
+def entries_of(shown: Sequence[PageRun]) -> dict[str, list[PageRun]]:
     """Runs by what tells them apart, those of several seeds together.
 
     A label is the algorithm and as many settings as it takes to tell all entries apart. Of runs that are the same in
     every setting, the second is an entry of its own: a run that was repeated is no other seed.
     """
-    groups: dict[str, list[list[Shown]]] = {}
+    groups: dict[str, list[list[PageRun]]] = {}
     for one in shown:
         for group in (repeats := groups.setdefault(_key(one), [])):
             if all(_seeds(one) != _seeds(other) for other in group):
@@ -110,7 +111,7 @@ def entries_of(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
             repeats.append([one])
     firsts = [repeats[0][0] for repeats in groups.values()]
     names = _telling([one.settings for one in firsts if one.label is None])
-    entries: dict[str, list[Shown]] = {}
+    entries: dict[str, list[PageRun]] = {}
     for first, repeats in zip(firsts, groups.values(), strict=True):
         label = _label(first.settings, names) if first.label is None else first.label
         for group in repeats:
@@ -124,14 +125,14 @@ def _free(label: str, taken: Collection[str]) -> str:
     return label if label not in taken else next(other for other in numbered if other not in taken)
 
 
-def _key(one: Shown) -> str:
+def _key(one: PageRun) -> str:
     """What runs of one entry have in common."""
     if one.label is not None:
         return one.label
     return json.dumps({name: one.settings[name] for name in sorted(one.settings) if name not in SEEDS}, default=str)
 
 
-def _seeds(one: Shown) -> tuple[int, ...]:
+def _seeds(one: PageRun) -> tuple[int, ...]:
     return tuple(one.settings.get(name, 0) for name in SEEDS)
 
 
@@ -150,15 +151,6 @@ def _telling(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _label(settings: Mapping[str, Any], names: Iterable[str]) -> str:
     own = [f"{name}={as_text(settings[name])}" for name in names if name != "algorithm" and name in settings]
     return ",".join([str(settings["algorithm"]), *own])
-
-
-def as_text(value: Any) -> str:
-    """A value as it is read by people."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return ", ".join(map(as_text, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
 def common_and_other(facts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:

@@ -20,7 +20,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     labels: Tensor,
     mean: Tensor,
     std: Tensor,
-    room: Tensor,
+    buffer: Tensor,
     outputs: list[Tensor],
     of_outputs: list[Tensor],
     relus: list[bool],
@@ -46,12 +46,12 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
 
     Args:
         steps: How many.
-        source: All training inputs; empty if the inputs of the (single) step are in their room already.
+        source: All training inputs; empty if the inputs of the (single) step are in their buffer already.
         chosen: The samples of each step, ``[steps, clients * batch]``.
         labels: Their labels, ``[steps, clients, batch, 1]``.
         mean: What is subtracted from inputs.
         std: What they are then divided by.
-        room: The inputs of the first layer as samples.
+        buffer: The inputs of the first layer as samples.
         outputs: Of each layer, ``[clients, batch, outputs]``; the last are the class scores.
         of_outputs: The gradients of ``outputs``, likewise.
         relus: Whether a relu follows each layer.
@@ -74,7 +74,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     depth = len(outputs)
     for step in range(steps):
         if source.numel() > 0:
-            room.copy_(source.index_select(0, chosen[step])).sub_(mean).div_(std)
+            buffer.copy_(source.index_select(0, chosen[step])).sub_(mean).div_(std)
         for layer in range(depth):
             for left, right, product in forward[layer]:
                 torch.mm(left, right, out=product)
@@ -115,7 +115,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
 
 
 @functools.cache
-def without_python() -> Callable[..., None]:
+def scripted_steps() -> Callable[..., None]:
     """``local_steps`` as TorchScript, or as it is where there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather have models compiled, which takes a C++ compiler

@@ -1,0 +1,146 @@
+"""Clients of training jobs, one by one, as the cores of a CPU train them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adabest import random
+from adabest.data.augmentation import flip_crop, none
+from adabest.engine import sample_table
+from adabest.engine.trainer import TrainingJob
+from adabest.errors import AdabestError
+from adabest.random import Purpose
+from adabest.tasks.classification import ClassificationTask
+
+
+class ClientRow(NamedTuple):
+    """One client of a training job: its row of the job's tensors, with the samples of its steps.
+
+    Attributes:
+        task: What it learns.
+        client: Its number.
+        round: t.
+        chosen: The samples of its steps, int64 ``[K_i, batch]``.
+        labels: Their labels, int64 ``[K_i, batch]``.
+        start: Where it starts, ``[P]``.
+        offset: o, ``[P]``; None for none.
+        scale: s.
+        rho: ρ.
+        eta: η_t.
+        clip: The largest norm of the corrected gradient; 0 for none.
+        decay: λ + ρ′.
+    """
+
+    task: ClassificationTask
+    client: int
+    round: int
+    chosen: Tensor
+    labels: Tensor
+    start: Tensor
+    offset: Tensor | None
+    scale: float
+    rho: float
+    eta: float
+    clip: float
+    decay: float
+
+
+def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
+    """The clients of a job, in order."""
+    steps = torch.tensor(job.steps)
+    chosen = sample_table.chosen_samples([job], sample_table.draw_keys([job], torch.device("cpu")), steps)
+    chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
+    labels = job.task.data.y_train[chosen]
+    correction, training = job.correction, job.request.training
+    for place, client in enumerate(job.clients):
+        yield ClientRow(
+            task=job.task,
+            client=client,
+            round=job.round,
+            chosen=chosen[place, : int(steps[place])],
+            labels=labels[place, : int(steps[place])],
+            start=_vector(correction.start, place),
+            offset=None if correction.offset is None else _vector(correction.offset, place),
+            scale=_number(correction.scale, place),
+            rho=_number(correction.rho, place),
+            eta=_number(job.eta, place),
+            clip=training.clip,
+            decay=training.weight_decay + _number(correction.rho_prime, place),
+        )
+
+
+def _vector(value: Tensor, place: int) -> Tensor:
+    """One client's vector; what has no dimension for the clients is the same for all of them."""
+    return value if value.ndim == 1 else value[place]
+
+
+def _number(value: Any, place: int) -> float:
+    """One client's number; a single number is the same for all of them."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    return float(value.reshape(-1)[place if value.numel() > 1 else 0])
+
+
+def batch(rows: Sequence[ClientRow], step: int, buffer: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Inputs, normalised and augmented, and labels of one step, one client's after another's.
+
+    Args:
+        rows: The clients that make the step.
+        step: Its number.
+        buffer: Where to put the inputs; by default in memory of their own.
+    """
+    task, size = rows[0].task, rows[0].chosen.shape[1]
+    inputs = task.inputs(_of_step([row.chosen for row in rows], step), buffer)
+    if task.augmentation is not none:
+        seeds, rounds, clients = (
+            torch.tensor([[random.signed(word)] for word in words])
+            for words in zip(*((row.task.seed, row.round, row.client) for row in rows), strict=True)
+        )
+        keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size))
+        # An augmentation of the user's own may look at the whole batch, which must be one client's.
+        batches = (
+            [(inputs, keys.view(-1))]
+            if task.augmentation is flip_crop
+            else zip(torch.split(inputs, size), keys, strict=True)
+        )
+        augmented = torch.cat([task.augmentation(own, of_own) for own, of_own in batches])
+        inputs = augmented if buffer is None else buffer.copy_(augmented)
+    return inputs, _of_step([row.labels for row in rows], step)
+
+
+def _of_step(tables: Sequence[Tensor], step: int) -> Tensor:
+    """The rows of tables that belong to one step, one after another."""
+    return torch.cat([table[step] for table in tables]) if len(tables) > 1 else tables[0][step]
+
+
+def clip_factor(norm: float, clip: float) -> float:
+    """What a direction of a norm is multiplied by; NaN, which ends the run, where the norm is too large."""
+    if norm <= clip or clip == 0:
+        return 1.0
+    return clip / norm if norm < float("inf") else float("nan")
+
+
+@dataclass
+class CurrentStep:
+    """The number of the local step that is being made."""
+
+    step: int = 0
+
+
+@contextlib.contextmanager
+def place_in_errors(rows: Sequence[ClientRow]) -> Iterator[CurrentStep]:
+    """Adds notes to an exception: the local step, the round and the clients in which it was raised."""
+    current = CurrentStep()
+    try:
+        yield current
+    except AdabestError:
+        raise
+    except Exception as error:
+        error.add_note(f"in local step {current.step}")
+        clients = ", ".join(str(row.client) for row in rows)
+        error.add_note(f"in round {rows[0].round}, client {clients}")
+        raise

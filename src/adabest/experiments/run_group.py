@@ -1,0 +1,245 @@
+"""Runs that are made together, each in its own folder below one: those of a comparison, a sweep or a tuning."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from adabest.errors import AdabestError, InputError, Interrupted, note_how_to_go_on
+from adabest.experiments.call import ROOT, digest, findable
+from adabest.experiments.comparison_file import recall, remember, way_to_go_on
+from adabest.registry import options_of
+from adabest.runs.execution import check_runs, check_unchanged, refuse_irreplaceable, run_lanes
+from adabest.runs.files.atomic_files import refuse_link
+from adabest.runs.files.folder import ENDED, RunFolder
+from adabest.runs.run_loop import PendingRun
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.placeholders import is_object_name
+from adabest.runs.settings.resolution import Components
+from adabest.runs.settings.run_plan import Plan
+from adabest.runs.stored_run import Run, read_run
+from adabest.stop_requests import StopRequests, resume_command
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that were made to be compared.
+
+    Attributes:
+        folder: Where they lie, each in a folder below.
+        runs: The runs by label.
+        entries: What is compared, by label: a run each, or one for every seed.
+    """
+
+    folder: Path
+    runs: dict[str, Run]
+    entries: dict[str, list[Run]]
+
+
+def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
+    """Refuses to mix a comparison with runs that lie in its folder and have other settings.
+
+    Args:
+        planned: The runs that there must be room for.
+        folder: Where they are to lie.
+        overwrite: Whether what lies there will be replaced; None if that can't even be asked for.
+
+    Raises:
+        InputError: If there is such a run, or one that can't be replaced.
+    """
+    for label in planned.runs:
+        refuse_link(folder / label)
+    if overwrite:
+        refuse_irreplaceable([folder / label for label in planned.runs])
+        return
+    for label, run in planned.runs.items():
+        if RunFolder(folder / label).holds_run() and (others := _differing(read_run(folder / label).config, *run)):
+            advice = "choose another folder" + ("" if overwrite is None else ", or --overwrite")
+            raise InputError(f"{folder / label} holds a run with other settings ({', '.join(others)}); {advice}")
+
+
+def make_runs(
+    planned: Plan,
+    folder: Path,
+    *,
+    lanes: int | None = None,
+    overwrite: bool = False,
+    unverified: bool = False,
+    blind: bool = False,
+    show: bool = False,
+) -> RunGroup:
+    """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
+
+    Args:
+        planned: The runs.
+        folder: Where they are to lie.
+        lanes: How many runs are trained at the same time at most. By default all.
+        overwrite: Whether all are made anew, each in the place of the one that lies there.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
+        blind: Whether progress tells nothing of the test set.
+        show: Whether to show progress.
+
+    Raises:
+        InputError: If a run that lies there was made of other data, though under the same names.
+        Interrupted: If a signal asked to stop.
+    """
+    group = folder.resolve().name
+    runs = []
+    with StopRequests(lambda: way_to_go_on(folder)) as requests:
+        for number, (label, (config, components)) in enumerate(planned.runs.items(), start=1):
+            requests.heartbeat()
+            place, line = RunFolder(folder / label), f"{label} ({number}/{len(planned.runs)})"
+            stored = None if overwrite else _stored(place.path, config, components)
+            if stored is not None and stored.status in ENDED:
+                check_unchanged(place.path, config, components)
+            run = PendingRun(
+                place,
+                config,
+                components,
+                resumed=stored is not None,
+                overwrite=overwrite,
+                unverified=unverified,
+                data_dir=None if stored is None else config.data_dir,
+                label=line,
+                group=group,
+                blind=blind,
+            )
+            runs.append(run)
+        requests.heartbeat()
+        run_lanes(runs, at_a_time=lanes, show=show)
+    made = {label: read_run(folder / label) for label in planned.runs}
+    entries = {label: [made[name] for name in names] for label, names in planned.entries.items()}
+    return RunGroup(folder, made, entries)
+
+
+def _stored(place: Path, config: Config, components: Components) -> Run | None:
+    """The run of just this configuration that a folder holds, wherever its data lie and whoever watches it."""
+    folder = RunFolder(place)
+    folder.settle()
+    if not folder.holds_run():
+        return None
+    stored = read_run(place)
+    return None if _differing(stored.config, config, components) else stored
+
+
+def _differing(stored: Config, config: Config, components: Components) -> list[str]:
+    """The settings in which a run differs from a configuration."""
+    # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
+    kind, added = type(components.algorithm), dict[str, Any]()
+    if is_dataclass(kind) and not is_object_name(config.algorithm):
+        added = {name: option.default for name, option in options_of(kind).items()}
+    there, here = {**added, **_compared(stored)}, _compared(config)
+    return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    return {
+        name: value for name, value in config.flat().items() if name not in (*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS)
+    }
+
+
+Kind = Literal["compare", "sweep", "tune"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a comparison as a whole, beside the settings of its runs."""
+
+    kind: Kind
+    seeds: Sequence[int] | None
+    target: float | None
+    lanes: int | None
+    out: str | Path | None
+    overwrite: bool
+
+    @classmethod
+    def taken_from(cls, settings: dict[str, Any], kind: Kind) -> "Asked":
+        """Takes it out of settings, and refuses what can't be."""
+        target, lanes = settings.pop("target", None), settings.pop("lanes", None)
+        check_target(target)
+        check_lanes(lanes)
+        seeds, out = settings.pop("seeds", None) or None, settings.pop("out", None)
+        return cls(kind, seeds, target, lanes, out, settings.pop("overwrite", False))
+
+
+def check_target(target: Any) -> None:
+    """Refuses what is no accuracy.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
+        raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
+
+
+def check_lanes(lanes: Any) -> None:
+    """Refuses what is no number of runs.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if lanes is not None and not (type(lanes) is int and lanes >= 1):
+        raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
+
+
+@contextlib.contextmanager
+def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Path]:
+    """The folder of several runs, which is named and remembered by what they are and their settings.
+
+    While entered, nobody else works there.
+
+    Args:
+        asked: What is asked of all of them.
+        planned: The runs that there must be room for.
+        what: What tells them apart, as the call takes it.
+        settings: The settings of all of them.
+
+    Raises:
+        InputError: If the folder can't be used.
+        Interrupted: If the work was interrupted; it says how to go on.
+    """
+    essence = {name: value for name, value in settings.items() if name not in ENVIRONMENT_SETTINGS}
+    if asked.seeds:
+        essence["seeds"] = list(asked.seeds)
+    folder = Path(asked.out) if asked.out else ROOT / f"{asked.kind}-{digest(*what.values(), essence)}"
+    found = findable(settings, next(iter(planned.runs.values()))[0])
+    extra = {"target": asked.target, "lanes": asked.lanes, "seeds": asked.seeds}
+    check_runs(config for config, _ in planned.runs.values())
+    lock = RunFolder(folder)
+    lock.acquire()
+    try:
+        make_room(planned, folder, overwrite=asked.overwrite)
+        remember(folder, {**what, **settings, **found, **extra})
+        yield folder
+    except Interrupted:
+        raise Interrupted(f"interrupted; resume with: {_way_to_resume(folder, asked.kind)}") from None
+    except AdabestError:
+        raise
+    except Exception as error:
+        note_how_to_go_on(error, f"mend that, then resume with: {_way_to_resume(folder, asked.kind)}")
+        raise
+    finally:
+        lock.release()
+
+
+def _way_to_resume(folder: Path, kind: Kind) -> str:
+    settings = recall(folder)
+    return f"the same call of adabest.{kind}" if settings is None else resume_command(folder, named_in(settings))
+
+
+def title_of(compared: Sequence[Run]) -> str:
+    """What is the same for all runs, and their seeds."""
+    seeds = sorted({run.config.seed for run in compared})
+    parts = [_parts(run.config) for run in compared]
+    shared = [part for number, part in enumerate(parts[0]) if all(other[number] == part for other in parts)]
+    return ", ".join([*shared, f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"])
+
+
+def _parts(config: Config) -> list[str]:
+    details = {"shards": f", {config.shards} each"} | dict.fromkeys(
+        ("dirichlet", "dirichlet-legacy"), f" α = {config.alpha:g}"
+    )
+    skew = f"{config.partition}{details.get(str(config.partition), '')}"
+    return [config.dataset, f"{config.clients} clients", f"{100 * config.participation:g} % a round", skew]

@@ -1,0 +1,85 @@
+"""The model of a run: counted before the run is built, and built once."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from adabest.engine.threads import one_thread
+from adabest.models import factory
+from adabest.models.factory import MODELS, build_model, trainable_parameters
+from adabest.registry import split_specification
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
+
+_REMEMBERED = 16  # users' own factories
+
+
+@dataclass
+class _Counted:
+    """What is known of the models that one factory of a user's makes for inputs of one shape.
+
+    Attributes:
+        factory: Keeps the factory alive: the key of this entry contains its ``id``.
+        parameters: The number of trainable parameters.
+        unused: The model that was built to be counted, by the seed of its run, until the run takes it.
+    """
+
+    factory: Any
+    parameters: int
+    unused: dict[int, nn.Module] = field(default_factory=dict)
+
+
+_COUNTED: OrderedDict[Hashable, _Counted] = OrderedDict()
+
+
+def count_parameters(config: Config, components: Components) -> int:
+    """The number of trainable parameters of a run's model.
+
+    The model is built only if there is no other way to count it, and is then kept for the run.
+
+    Raises:
+        InputError: If the model can't be made.
+    """
+    dataset = components.dataset
+    count = factory.count_parameters(components.model, tuple(dataset.input_shape), dataset.classes)
+    if count is not None:
+        return count
+    key, made_by = _key(components)
+    if key not in _COUNTED:
+        module = _built(config, components)
+        _COUNTED[key] = _Counted(made_by, trainable_parameters(module), {config.seed: module})
+        if len(_COUNTED) > _REMEMBERED:
+            _COUNTED.popitem(last=False)
+    return _COUNTED[key].parameters
+
+
+def take_model(config: Config, components: Components) -> nn.Module:
+    """The model of a run with its initial weights: the one that was built to be counted, or a new one.
+
+    Raises:
+        InputError: If the model can't be made.
+    """
+    counted = None if isinstance(components.model, nn.Module) else _COUNTED.get(_key(components)[0])
+    module = None if counted is None else counted.unused.pop(config.seed, None)
+    return _built(config, components) if module is None else module
+
+
+def _key(components: Components) -> tuple[Hashable, Any]:
+    """What tells the models of factories apart, and the factory."""
+    dataset, model, options = components.dataset, components.model, ""
+    made_by: Any = model
+    if isinstance(model, str):
+        name, options = split_specification(model)[0], model
+        made_by = MODELS.find(name)
+    return (id(made_by), options, tuple(dataset.input_shape), dataset.classes), made_by
+
+
+def _built(config: Config, components: Components) -> nn.Module:
+    dataset = components.dataset
+    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
+    with one_thread():  # as several would give other last bits to an initialisation that decomposes matrices
+        return build_model(components.model, example, dataset.classes, config.seed)

@@ -1,0 +1,203 @@
+"""Callbacks of one's own: when they are called, what they may read, that they may stop a run, and that they survive."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_runs import Killed, command, ends_after, results, tiny
+
+import adabest
+from adabest import Callback, Ending, InputError, Interrupted, RunView
+
+
+class Witness(Callback):
+    """Writes down when it is called, and counts evaluations in its state."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.evaluations = 0
+        self.ending: Ending | None = None
+
+    def start(self, run: RunView) -> None:
+        self.calls.append(("start", run.round))
+
+    def after_evaluation(self, run: RunView, metrics: Mapping[str, Any]) -> None:
+        assert run.rows[-1] == metrics
+        self.evaluations += 1
+        self.calls.append(("evaluation", metrics["round"]))
+
+    def after_round(self, run: RunView) -> None:
+        self.calls.append(("round", run.round))
+
+    def end(self, run: RunView, ending: Ending) -> None:
+        self.ending = ending
+        self.calls.append(("end", run.round))
+
+    def state(self) -> Mapping[str, Any]:
+        return {"evaluations": self.evaluations}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.evaluations = state.get("evaluations", 0)
+
+
+def run(out: Path, *callbacks: Callback, **changes: Any) -> adabest.Run:
+    return adabest.run(out=out, show=False, callbacks=callbacks, **tiny(**changes))
+
+
+class TestMoments:
+    def test_a_run_calls_its_callbacks_at_four_moments(self, tmp_path: Path) -> None:
+        witness = Witness()
+        run(tmp_path / "run", witness, rounds=3, evaluate_every=2)
+        rounds = [("round", 1), ("evaluation", 2), ("round", 2), ("evaluation", 3), ("round", 3)]
+        assert witness.calls == [("start", 0), *rounds, ("end", 3)]
+        assert witness.ending == Ending("finished", 3)
+
+    def test_callbacks_are_called_in_their_order_and_ended_in_reverse(self, tmp_path: Path) -> None:
+        heard: list[str] = []
+
+        class Named(Callback):
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def after_round(self, run: RunView) -> None:
+                heard.append(self.name)
+
+            def end(self, run: RunView, ending: Ending) -> None:
+                heard.append(f"end {self.name}")
+
+        run(tmp_path / "run", Named("a"), Named("b"), rounds=1)
+        assert heard == ["a", "b", "end b", "end a"]
+
+    def test_watching_changes_no_number(self, tmp_path: Path) -> None:
+        run(tmp_path / "watched", Witness())
+        adabest.run(out=tmp_path / "alone", show=False, **tiny())
+        assert results(tmp_path / "watched") == results(tmp_path / "alone")
+
+    def test_a_diverged_run_tells_in_which_round(self, tmp_path: Path) -> None:
+        witness = Witness()
+        run(tmp_path / "run", witness, algorithm="tiny_runs:Bomb,fuse=3")
+        assert witness.ending is not None
+        assert witness.ending[:2] == ("diverged", 3)
+
+
+class TestReading:
+    def test_parameters_are_those_of_the_files(self, tmp_path: Path) -> None:
+        class Keeper(Callback):
+            def end(self, run: RunView, ending: Ending) -> None:
+                self.kept = {which: run.parameters(which) for which in ("scored", "aggregate", "cloud")}
+                with pytest.raises(InputError, match=r"no model 'averaged'.*it has scored, aggregate, cloud"):
+                    run.parameters("averaged")
+
+        keeper = Keeper()
+        run(tmp_path / "run", keeper)
+        for which, name in (("scored", "model"), ("aggregate", "aggregate"), ("cloud", "cloud")):
+            stored = load_file(tmp_path / "run" / f"{name}.safetensors")
+            assert stored.keys() == keeper.kept[which].keys()
+            assert all(torch.equal(stored[key], keeper.kept[which][key]) for key in stored)
+
+    def test_facts_of_the_run_are_there(self, tmp_path: Path) -> None:
+        seen: dict[str, Any] = {}
+
+        class Reader(Callback):
+            def start(self, run: RunView) -> None:
+                names = ("name", "group", "folder", "rounds", "first_round", "id")
+                seen.update({name: getattr(run, name) for name in names}, algorithm=run.config["algorithm"])
+
+        done = run(tmp_path / "run", Reader(), rounds=2)
+        kept = json.loads((done.folder / "tracking.json").read_text())
+        assert seen == {
+            "name": "run",
+            "group": "",
+            "folder": done.folder,
+            "rounds": 2,
+            "first_round": 0,
+            "id": kept["id"],
+            "algorithm": "adabest",
+        }
+
+
+class Patience(Callback):
+    """Stops in the third evaluation, counted over processes."""
+
+    evaluations = 0
+
+    def after_evaluation(self, run: RunView, metrics: Mapping[str, Any]) -> None:
+        self.evaluations += 1
+        if self.evaluations == 3:
+            run.stop("three evaluations are enough")
+
+    def state(self) -> Mapping[str, Any]:
+        return {"evaluations": self.evaluations}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.evaluations = state.get("evaluations", 0)
+
+
+class TestStopping:
+    def test_a_callback_ends_a_run_as_finished(self, tmp_path: Path) -> None:
+        done = run(tmp_path / "run", Patience(), evaluate_every=1)
+        assert (done.status, done.round, done.reason) == ("finished", 3, "three evaluations are enough")
+        assert done.final["round"] == 3
+
+    @pytest.mark.parametrize("beats", [20, 30, 45])
+    @pytest.mark.parametrize("error", [Interrupted, Killed])
+    def test_a_resumed_run_stops_in_the_same_round(
+        self, beats: int, error: type[BaseException], tmp_path: Path
+    ) -> None:
+        settings: dict[str, Any] = {"evaluate_every": 1, "checkpoint_every": 1}
+        run(tmp_path / "straight", Patience(), **settings)
+        with ends_after(beats, error), pytest.raises(error):
+            run(tmp_path / "run", Patience(), **settings)
+        done = adabest.resume(tmp_path / "run", callbacks=[Patience()], show=False)
+        assert isinstance(done, adabest.Run)
+        assert (done.round, done.reason) == (3, "three evaluations are enough")
+        assert results(tmp_path / "run") == results(tmp_path / "straight")
+
+
+class TestStates:
+    @pytest.mark.parametrize("beats", range(14, 70, 11))
+    def test_each_evaluation_is_counted_once(self, beats: int, tmp_path: Path) -> None:
+        """A state is saved with its round, so a resumed run calls a callback for the rounds that the state lacks."""
+        with ends_after(beats, Killed), pytest.raises(Killed):
+            run(tmp_path / "run", Witness(), evaluate_every=1, checkpoint_every=1)
+        witness = Witness()
+        adabest.resume(tmp_path / "run", callbacks=[witness], show=False)
+        assert witness.evaluations == tiny()["rounds"]
+
+    def test_a_state_whose_callback_is_not_given_is_refused(self, tmp_path: Path) -> None:
+        with ends_after(40), pytest.raises(Interrupted):
+            run(tmp_path / "run", Witness(), evaluate_every=1)
+        with pytest.raises(InputError, match=r"the state of callback Witness, .* adabest\.resume\(folder, callbacks="):
+            adabest.resume(tmp_path / "run", show=False)
+
+    def test_a_state_that_json_does_not_have_is_refused(self, tmp_path: Path) -> None:
+        class Odd(Callback):
+            def state(self) -> Mapping[str, Any]:
+                return {"tensor": torch.zeros(1)}
+
+        with pytest.raises(InputError, match=r"the state of callback .*Odd can't be saved .*numbers, words, lists"):
+            run(tmp_path / "run", Odd(), checkpoint_every=1)
+
+    def test_a_callback_that_fails_breaks_the_run_off_before_the_round_is_saved(self, tmp_path: Path) -> None:
+        class Broken(Callback):
+            def after_round(self, run: RunView) -> None:
+                if run.round == 3:
+                    raise ZeroDivisionError("my own mistake")
+
+        with pytest.raises(ZeroDivisionError, match="my own mistake"):
+            run(tmp_path / "run", Witness(), Broken(), evaluate_every=1, checkpoint_every=1)
+        left = adabest.load(tmp_path / "run")
+        assert (left.status, left.round) == ("killed", 2)
+        witness = Witness()
+        adabest.resume(tmp_path / "run", callbacks=[witness], show=False)
+        assert witness.evaluations == tiny()["rounds"]
+        adabest.run(out=tmp_path / "straight", show=False, **tiny(evaluate_every=1))
+        assert results(tmp_path / "run") == results(tmp_path / "straight")
+
+
+def test_the_command_line_still_runs(tmp_path: Path) -> None:
+    assert command("run", "--rounds", 1, "--clients", 4, "--out", tmp_path / "run") == 0
