@@ -22,7 +22,7 @@ from adabest.errors import InputError, Interrupted
 from adabest.paper import reproduce
 from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
 from adabest.runs.build import cut_partition
-from adabest.runs.results_file import Tuning, write_choices
+from adabest.runs.results_file import Choice, write_choices
 from adabest.runs.settings.resolution import resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
@@ -443,7 +443,7 @@ class TestReceivedFiles:
         monkeypatch.setattr(reproduce, "read_specification", lambda _: small)
         Path("out").mkdir()
         path = Path("out/choices.json") if kept else Path("mine.json")
-        write_choices(path, [Tuning("*", "adabest", {"beta": 0.2, **chosen}, [], 2, [0])])
+        write_choices(path, [Choice("*", "adabest", {"beta": 0.2, **chosen}, [], 2, [0])])
         with pytest.raises(InputError, match=f"say '{next(iter(chosen))}', which isn't one of its hyper-parameters"):
             adabest.reproduce("population", out="out", choices=None if kept else path, seeds=[0], show=False)
         assert not received.ran

@@ -17,14 +17,14 @@ from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
-from adabest.costs import round_timing, stopwatch
+from adabest.costs import round_timing, section_timer
 from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts, MedianInterval, Times, median_interval
 from adabest.costs.count import count_costs
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
 from adabest.costs.measurement import _settings, measure_costs
 from adabest.costs.operations import OperationCounter
+from adabest.costs.section_timer import Spent
 from adabest.costs.sizes import Sizes
-from adabest.costs.stopwatch import Spent
 from adabest.engine.state import State
 from adabest.errors import InputError
 from adabest.runs.build import build_federation
@@ -174,7 +174,7 @@ class TestTimes:
     def test_the_engine_the_server_and_plain_clients_are_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The message takes 1 s, the server's step 10, and a client's start 100: once for all that are stacked."""
         monkeypatch.setattr(Slow, "now", 0.0)
-        for module in (stopwatch, round_timing):
+        for module in (section_timer, round_timing):
             monkeypatch.setattr(module, "read_clocks", lambda device: Spent(Slow.now, 2 * Slow.now))
         found = measure(Slow(), repeats=2, engine="batched").algorithms["slow"].seconds
         assert found == {
@@ -189,7 +189,7 @@ class TestTimes:
     ) -> None:
         """To the last operation, on vectors and on single numbers."""
         counter = OperationCounter()
-        for module in (stopwatch, round_timing):
+        for module in (section_timer, round_timing):
             monkeypatch.setattr(module, "read_clocks", lambda device: Spent(counter.counts.total() + 1e-9))
         with counter:
             measured = measure(name)

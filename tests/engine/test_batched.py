@@ -264,7 +264,7 @@ def test_only_a_stream_that_was_given_work_is_waited_for(
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
-    program._aside = aside
+    program._side_stream = aside
     program._work(has_codes=False, has_offset=False)
     assert main.wait_stream.call_count == waits
     assert bool(aside.wait_stream.call_count) == bool(waits)

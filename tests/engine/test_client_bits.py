@@ -21,12 +21,11 @@ from torch.utils._pytree import tree_leaves
 from adabest.engine.batched import _first_chunk, _Waiting
 from adabest.engine.cpu import linear, linear_steps
 from adabest.engine.cpu.aligned import LINE, aligned
-from adabest.engine.cpu.client_rows import ClientRow
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.gpu.trainer import _sum_by_halves
 from adabest.engine.layer_plan import LinearLayer, plan
-from adabest.engine.trainer import TrainingResult
 from adabest.models.keyed import prepare
 from adabest.tasks.base import no_heartbeat
 from adabest.tasks.classification import ClassificationTask
@@ -208,8 +207,8 @@ class TestWhereSumsLie:
         assert {tensor.data_ptr() % LINE for tensor in kept} == {0}
 
 
-def same(one: TrainingResult, other: TrainingResult) -> bool:
-    return torch.equal(one.models, other.models) and one[1:] == other[1:]
+def same(one: TrainedRow, other: TrainedRow) -> bool:
+    return all(torch.equal(mine, its) for mine, its in zip(one, other, strict=True))
 
 
 class TestResults:

@@ -235,7 +235,7 @@ class TestNoRoom:
         with pytest.raises(InputError) as caught:
             store.write({client: row(9) for client in range(1, 8)})
         assert str(caught.value) == (
-            "there is no room for what more clients keep: 4 have taken part, each keeps 27 B, and there is "
+            "there is no memory left for what more clients keep: 4 have taken part, each keeps 27 B, and there is "
             "client_memory 54 B (54 B taken), client_disk 81 B (81 B taken); allow more of one of them"
         )
         assert_holds(store, {client: row(client) for client in range(4)})
@@ -263,7 +263,7 @@ class TestNoRoom:
     def test_a_restored_store_keeps_to_its_budget(self) -> None:
         store = ClientStore(memory())
         store.write({client: row(client) for client in range(6)})
-        with pytest.raises(InputError, match="there is no room"):
+        with pytest.raises(InputError, match="there is no memory left"):
             ClientStore.from_state(copies(store), memory(2 * ROW, 3 * ROW))
 
     def test_a_round_that_can_never_fit(self) -> None:
@@ -271,8 +271,8 @@ class TestNoRoom:
         with pytest.raises(InputError) as caught:
             memory(2 * ROW + 20, 3 * ROW + 20).refuse_too_little(6, ROW)
         assert str(caught.value) == (
-            "the 6 clients of one round keep 162 B (27 B each), for which there is too little room: client_memory 74 B "
-            "(0 B taken), client_disk 101 B (0 B taken); allow more of one of them"
+            "the 6 clients of one round keep 162 B (27 B each), for which there is too little memory: "
+            "client_memory 74 B (0 B taken), client_disk 101 B (0 B taken); allow more of one of them"
         )
 
 
@@ -353,7 +353,7 @@ class TestMappedFiles:
         with pytest.raises(InputError) as caught:
             store.write({0: row(5), 1: row(1)})
         assert str(caught.value) == (
-            f"can't make room for 27 B of what clients keep in a file in {tmp_path}: No space left on device; "
+            f"can't reserve 27 B of what clients keep in a file in {tmp_path}: No space left on device; "
             "free some of the disk, or allow more memory (client_memory)"
         )
         assert_holds(store, {0: row(0)})

@@ -198,7 +198,7 @@ class TestBudgets:
 
     def test_too_little_for_one_round(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = (
-            r"the 3 clients of one round keep 7.78 kB \(2.59 kB each\), for which there is too little room: "
+            r"the 3 clients of one round keep 7.78 kB \(2.59 kB each\), for which there is too little memory: "
             r"client_memory 1 kB \(0 B taken\), client_disk 6 kB \(0 B taken\); allow more of one of them"
         )
         with pytest.raises(InputError, match=words):
@@ -284,7 +284,7 @@ class TestRounds:
         assert simulation.state.clients.bytes()["client_memory"] == 0
         simulation.restore(simulation.snapshot())
         assert simulation.state.clients.bytes()["client_memory"] == 0
-        with pytest.raises(InputError, match="too little room"):
+        with pytest.raises(InputError, match="too little memory"):
             adabest.engine.simulation.Simulation(
                 AdaBest(), make_task(), np.arange(3), memory=Memory(on_host=0, on_disk=10)
             )

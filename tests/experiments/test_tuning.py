@@ -16,7 +16,7 @@ from adabest.experiments.choice import Point, choose
 from adabest.experiments.default_grids import TUNING_ROUNDS, paper_grid
 from adabest.experiments.search import plan_search
 from adabest.experiments.tuning_table import tuning_table
-from adabest.paper.reproduction import Request
+from adabest.paper.experiment_runs import ExperimentRequest
 from adabest.paper.specification import read_specification
 from adabest.runs.results_file import read_choices
 
@@ -199,7 +199,7 @@ class TestTuning:
         assert [entry["status"] for entry in choice.grid] == [["finished"] * 2] * 2
         assert choice.provenance["torch"]
         table1 = read_specification("table1")
-        request = Request(table1, table1.chosen_cells([]), ["fedavg", "adabest"], [0])
+        request = ExperimentRequest(table1, table1.chosen_cells([]), ["fedavg", "adabest"], [0])
         for cell in request.cells:
             assert request.chosen([choice], cell, "adabest") == done.chosen
             assert request.chosen([choice], cell, "fedavg") == {}
@@ -297,7 +297,7 @@ def test_mistakes_are_found_before_anything_is_begun(changes: dict[str, Any], wo
 
 def test_a_folder_with_other_runs(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
-    adabest.run(out=tmp_path / "all" / "adabest,beta=0.5", show=False, **tiny(rounds=1, beta=0.7))
+    adabest.run(out=tmp_path / "all" / "adabest,beta=0.5", show=False, **tiny(rounds=1, algorithm="adabest,beta=0.7"))
     with pytest.raises(InputError, match="holds a run with other settings"):
         tune(tmp_path / "all", vary={"beta": [0.5]}, rounds=1)
     assert not (tmp_path / "all" / "comparison.toml").exists()

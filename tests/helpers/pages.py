@@ -13,7 +13,7 @@ from measured import metrics_file
 from adabest import Config, Run
 from adabest.experiments.run_partitions import partition_maps
 from adabest.report.page.page import page_text
-from adabest.report.page.page_runs import PageRun, entries_of
+from adabest.report.page.page_runs import PageRun, page_entries
 from adabest.runs.files.folder import RunFolder
 
 CONFIG = Config(
@@ -75,7 +75,7 @@ def store(run: Run, folder: Path) -> Path:
 
 
 def entries(runs: Sequence[Run]) -> dict[str, list[PageRun]]:
-    return entries_of([PageRun.of(run) for run in runs])
+    return page_entries([PageRun.of(run) for run in runs])
 
 
 def page_of(*runs: Run, **options: Any) -> str:

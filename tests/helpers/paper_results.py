@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adabest.runs.results_file import Result, Results, Tuning
+from adabest.runs.results_file import Choice, Result, Results
 
 COMMAND = "adabest reproduce table1"
 
@@ -51,7 +51,7 @@ def made(
     )
 
 
-def of(runs: Iterable[Result], experiment: str = "table1", tuning: Sequence[Tuning] = ()) -> Results:
+def of(runs: Iterable[Result], experiment: str = "table1", tuning: Sequence[Choice] = ()) -> Results:
     """Results of an experiment."""
     return Results(experiment, list(runs), list(tuning))
 

@@ -10,7 +10,7 @@ from adabest import InputError
 from adabest.paper.rendering import RENDERINGS, Rendered, render
 from adabest.paper.specification import read_specification, specification_names
 from adabest.report.numbers import mean_and_spread
-from adabest.runs.results_file import PointRow, Result, Tuning
+from adabest.runs.results_file import Choice, PointRow, Result
 
 CELL = "cifar10/10/iid"
 
@@ -193,7 +193,7 @@ class TestWhereItComesFrom:
             {"point": {"beta": 0.4}, "validation_accuracy": [0.5, 0.52], "status": ["finished", "finished"]},
             {"point": {"beta": 0.6}, "validation_accuracy": [0.9, None], "status": ["finished", "diverged"]},
         ]
-        tuning = Tuning("cifar10/1/*", "adabest", {"beta": 0.4}, grid, 500, [0, 1])
+        tuning = Choice("cifar10/1/*", "adabest", {"beta": 0.4}, grid, 500, [0, 1])
         chosen: dict[str, Any] = {"settings": {"beta": 0.4}, "chosen": {"beta": 0.4}}
         runs = [made("cifar10/1/iid", "adabest", 85.0, **chosen), made(CELL, "adabest", 85.0, settings={"beta": 0.96})]
         rendered = render("table1", of(runs, tuning=[tuning]))

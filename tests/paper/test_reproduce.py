@@ -10,7 +10,7 @@ from small_specification import make_specification
 import adabest
 from adabest.errors import InputError
 from adabest.paper import rendering, reproduce
-from adabest.runs.results_file import Results, Tuning, read_choices, write_choices
+from adabest.runs.results_file import Choice, Results, read_choices, write_choices
 
 CELL = "iid/few"
 
@@ -27,7 +27,7 @@ def call(folder: Path, **options: Any) -> adabest.Reproduced:
     return adabest.reproduce("population", out=folder, **{"seeds": [0], "show": False, **options})
 
 
-def tuning(folder: Path, **options: Any) -> list[Tuning]:
+def tuning(folder: Path, **options: Any) -> list[Choice]:
     results = call(folder, **options).results
     assert isinstance(results, Results)
     return results.tuning
@@ -61,7 +61,7 @@ class TestChoices:
         assert tuning(tmp_path, rounds=1, seeds=[1]) == whole
 
     def test_one_that_leaves_something_open(self, tmp_path: Path) -> None:
-        write_choices(tmp_path / "mine.json", [Tuning("*", "adabest", {"mu": 0.1}, [], 2, [0])])
+        write_choices(tmp_path / "mine.json", [Choice("*", "adabest", {"mu": 0.1}, [], 2, [0])])
         with pytest.raises(InputError, match="say mu and nothing of beta, which is tuned there"):
             call(tmp_path / "out", choices=tmp_path / "mine.json")
         assert not (tmp_path / "out").exists()

@@ -162,13 +162,13 @@ def test_only_the_engine_knows_of_devices() -> None:
     """A device is chosen in runs/build.py, set up in runs/process_settings.py and used in engine/.
 
     A task has its data there, models/vector.py puts a module where it is told, models/factory.py counts parameters
-    where nothing is stored, costs/stopwatch.py waits for it, and runs/callbacks/memory_use.py asks how full it is.
+    where nothing is stored, costs/section_timer.py waits for it, and runs/callbacks/memory_use.py asks how full it is.
     """
     mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
     knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
     outside = {name for name in knowing if not name.startswith("engine/")}
     assert outside == {
-        "costs/stopwatch.py",
+        "costs/section_timer.py",
         "models/factory.py",
         "models/vector.py",
         "runs/build.py",
@@ -251,6 +251,15 @@ def test_what_is_public_is_there() -> None:
 def test_no_public_name_is_that_of_a_room() -> None:
     """Whoever imports the room would find the module in the place of the name."""
     assert not set(adabest.__all__) & LEVEL.keys()
+
+
+def test_the_paper_could_be_taken_out() -> None:
+    """Only its command and the lazy public names know of it; all other public names work without."""
+    outside = [path for path in FILES if room_of(path) not in ("paper", "cli", "__init__")]
+    assert not [name_of(path) for path in outside if "paper" in rooms_used(path)]
+    others = [name for name in adabest.__all__ if name not in ("Reproduced", "reproduce")]
+    code = f"import sys; sys.modules['adabest.paper'] = None; import adabest; [getattr(adabest, n) for n in {others}]"
+    assert output_of(f"{code}; print('whole')") == "whole"
 
 
 def test_reports_load_no_data() -> None:

@@ -18,7 +18,7 @@ from adabest.report.entries import Curve, mean_curve
 from adabest.report.figure import comparison_figure
 from adabest.report.page import curves
 from adabest.report.page.page import json_for_script
-from adabest.report.page.page_runs import PageRun, entries_of
+from adabest.report.page.page_runs import PageRun, page_entries
 from adabest.report.palette import LINE_COLOURS
 from adabest.report.table import comparison_table
 from adabest.runs.build import cut_partition
@@ -199,7 +199,7 @@ class TestEntries:
 
     def test_no_two_entries_have_one_label(self) -> None:
         kept = Results("x", [Result.of(make_run(), "cell", "fedavg", {})])
-        assert list(entries_of([*PageRun.of_results(kept, "x.json"), PageRun.of(make_run())])) == [
+        assert list(page_entries([*PageRun.of_results(kept, "x.json"), PageRun.of(make_run())])) == [
             "fedavg",
             "fedavg (2)",
         ]

@@ -92,7 +92,7 @@ class TestOneConfiguration:
         expected, _ = resolve(EVERYTHING)
         assert expected.flat() == EVERYTHING
 
-        by_python = adabest.run(out=tmp_path / "python", show=False, **EVERYTHING)
+        by_python = adabest.run(out=tmp_path / "python", show=False, **tiny_runs.with_algorithm(EVERYTHING))
         by_file = adabest.run(write_toml(tmp_path, EVERYTHING), out=tmp_path / "file", show=False)
         assert command("run", *arguments(**EVERYTHING, out=tmp_path / "options")) == 0
         assert command("run", tmp_path / "settings.toml", "--out", tmp_path / "both") == 0
@@ -101,7 +101,7 @@ class TestOneConfiguration:
 
     def test_what_is_given_overrides_the_file(self, tmp_path: Path) -> None:
         path = write_toml(tmp_path, tiny(rounds=4, beta=0.1, mu=0.2))
-        by_python = adabest.run(path, out=tmp_path / "python", show=False, rounds=1, beta=0.3)
+        by_python = adabest.run(path, out=tmp_path / "python", show=False, rounds=1, algorithm="adabest,beta=0.3")
         assert command("run", path, "--rounds", 1, "--beta", 0.3, "--out", tmp_path / "options") == 0
         by_options = adabest.load(tmp_path / "options")
         assert by_python.config == by_options.config
@@ -179,6 +179,9 @@ class Complaints:
         out, settings = self._folder / "run", tiny(**mistake)
         match self.way:
             case "python":
+                own: dict[str, Any] = {name: settings.pop(name) for name in ("beta", "mu") if name in settings}
+                if own:
+                    settings = tiny_runs.with_algorithm({**settings, **own})
                 text = self._raised(lambda: adabest.run(out=out, show=False, **settings))
             case "file":
                 path = write_toml(self._folder, settings)

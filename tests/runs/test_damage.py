@@ -16,7 +16,7 @@ import pytest
 from tiny_runs import Killed, break_off, command, ends_after, results, run, tiny
 
 import adabest
-from adabest.runs.results_file import Result, Results, Tuning, write_choices
+from adabest.runs.results_file import Choice, Result, Results, write_choices
 
 MUTATIONS_OF_A_FILE = 150  # in the long test; there are sixteen files, so well over 2,000 in all
 MUTATIONS_OF_A_FILE_IN_SHORT = 2
@@ -256,7 +256,7 @@ def test_no_damage_to_files_of_results_is_silent(
 ) -> None:
     done = run(tmp_path / "run", rounds=2, evaluate_every=1)
     kept = Result.of(done, "cell", "adabest", {"beta": 0.9})
-    choice = Tuning("*", "adabest", {"beta": 0.9}, [], 2, [0])
+    choice = Choice("*", "adabest", {"beta": 0.9}, [], 2, [0])
     Results("table1", [kept], [choice]).write(tmp_path / "results.json")
     write_choices(tmp_path / "choices.json", [choice])
     tried = 0

@@ -8,8 +8,8 @@ from torch import nn
 
 from adabest.algorithms.base import Algorithm
 from adabest.costs.count import AlgorithmCosts, count_costs
+from adabest.costs.counted_tables import cost_notes, cost_tables, cost_text
 from adabest.costs.sizes import Precision, Sizes, find_sizes
-from adabest.costs.tables import cost_notes, cost_tables, cost_text
 from adabest.models.factory import Factory
 from adabest.registry import naming
 from adabest.report.table import Table

@@ -5,7 +5,7 @@ from fractions import Fraction
 from adabest.costs.cost_file import Times
 from adabest.costs.formula import Number
 from adabest.costs.free_gradients import FreeGradients
-from adabest.costs.stopwatch import SectionTimer, Spent, read_clocks
+from adabest.costs.section_timer import SectionTimer, Spent, read_clocks
 from adabest.costs.storage import kept_bytes, metrics_bytes
 from adabest.engine.interface import Engine, Request, stacked_states
 from adabest.engine.metrics import Metrics

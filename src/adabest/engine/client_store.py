@@ -1,4 +1,4 @@
-"""What the clients keep between rounds.
+"""The store of what clients keep between rounds.
 
 One row a client, in pages: a page holds some rows of every field and lies in one tier of the memory. Pages are added,
 never moved or enlarged, so growing copies nothing. A row's bytes are the same wherever its page lies.
@@ -21,7 +21,7 @@ from adabest.errors import InputError
 from adabest.machine import size_in_words
 
 _PAGE = 128 * 2**20  # bytes that a page may always have
-_PART = 16  # or it may have one part in so many of all rows: a mapped page keeps a file open, so they must stay few
+_PART = 16  # or a page may have a sixteenth of all rows: a mapped page keeps a file open, so pages must stay few
 _IDS = "ids"
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Pieces:
 
 
 class OneByOne(Mapping[int, T]):
-    """Something of each of many clients, which is made when it is asked for and not kept."""
+    """A mapping from clients to values, each of which is made when it is asked for and not kept."""
 
     def __init__(self, clients: Collection[int], make: Callable[[int], T]) -> None:
         self._clients, self._make = clients, make
@@ -77,7 +77,7 @@ class OneByOne(Mapping[int, T]):
 
 @dataclass(frozen=True)
 class _Field:
-    """What the rows of one field look like."""
+    """The shape and type of one field's rows."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -103,7 +103,7 @@ class _Page:
         self.taken: Counter[str] = Counter()
 
     def add(self, fields: Mapping[str, _Field], tier: Tier) -> bool:
-        """Makes room for fields in a tier; False if it turns out to have none."""
+        """Allocates fields in a tier; False if its memory turns out to be used up."""
         size = self.count * _row_bytes(fields)
         try:
             buffer = tier.zeros(max(size, 1))
@@ -148,11 +148,11 @@ class ClientStore:
         """Stores the fields of several clients.
 
         Raises:
-            InputError: If there is no room for them; then nothing was changed.
+            InputError: If no tier has memory left for them; then nothing was changed.
         """
         kinds = {name: _Field(value.shape, value.dtype) for row in changes.values() for name, value in row.items()}
         new = [client for client in changes if client not in self._rows]
-        self._make_room(len(self) + len(new), kinds | self._fields)
+        self._allocate(len(self) + len(new), kinds | self._fields)
         for client in new:
             self._rows[client] = len(self._rows)
         rows, given = list[Tensor](), list[Tensor]()
@@ -164,14 +164,14 @@ class ClientStore:
             torch._foreach_copy_(rows, given)  # a GPU gets many at once
 
     def bytes(self) -> dict[str, int]:
-        """What is allocated, by the setting that limits it."""
+        """The allocated bytes, by the setting that limits them."""
         taken = Counter({tier.setting: 0 for tier in self._memory.tiers})
         for page in self._pages:
             taken.update(page.taken)
         return dict(taken)
 
     def pieces(self) -> dict[str, Pieces]:
-        """Everything, as tensors in pieces: who the clients are, in the order of their first times, and each field."""
+        """All rows as tensors in pieces: the clients' numbers, in the order of their first rounds, and each field."""
         ids = torch.tensor(list(self._rows), dtype=torch.int64)
         fields = {
             name: Pieces(kind.dtype, (len(self), *kind.shape), functools.partial(self._parts, name))
@@ -184,12 +184,12 @@ class ClientStore:
         """The store whose ``pieces`` were as given; rows go to their places page by page.
 
         Raises:
-            InputError: If there is no room for them.
+            InputError: If no tier has memory left for them.
         """
         store = cls(memory)
         fields = {name: value for name, value in state.items() if name != _IDS}
         ids = state[_IDS].tolist()
-        store._make_room(len(ids), {name: _Field(value.shape[1:], value.dtype) for name, value in fields.items()})
+        store._allocate(len(ids), {name: _Field(value.shape[1:], value.dtype) for name, value in fields.items()})
         store._rows = {client: row for row, client in enumerate(ids)}
         for name, value in fields.items():
             done = 0
@@ -206,7 +206,7 @@ class ClientStore:
         page = self._pages[bisect.bisect_right(self._pages, row, key=lambda page: page.start) - 1]
         return page, row - page.start
 
-    def _make_room(self, rows: int, fields: Mapping[str, _Field]) -> None:
+    def _allocate(self, rows: int, fields: Mapping[str, _Field]) -> None:
         for page in self._pages:
             later = {name: kind for name, kind in fields.items() if name not in page.rows}
             while later and not page.add(later, self._find_tier(later, least=page.count, most=page.count)[0]):
@@ -223,14 +223,14 @@ class ClientStore:
         self._fields = dict(fields)
 
     def _find_tier(self, fields: Mapping[str, _Field], *, least: int, most: int) -> tuple[Tier, int]:
-        """The first tier that has room for some rows, and for how many."""
+        """The first tier that has memory left for rows, and for how many."""
         size = max(_row_bytes(fields), 1)
         for tier in self._memory.tiers:
             count = min(most, tier.budget.free // size)
             if count >= least:
                 return tier, count
         raise InputError(
-            f"there is no room for what more clients keep: {len(self)} have taken part, each keeps "
+            f"there is no memory left for what more clients keep: {len(self)} have taken part, each keeps "
             f"{size_in_words(size)}, and there is {self._memory.limits()}; allow more of one of them"
         )
 

@@ -1,7 +1,7 @@
-"""Runs as lanes: generators that ask for exchanges, advanced in lock-step by one engine.
+"""Lanes: runs as generators, advanced in lock-step by one engine.
 
-A lane is anything that yields a ``Request`` whenever its clients have work, is sent their answers, and at its end
-returns a result. It doesn't know whether others are advanced with it.
+A lane yields a ``Request`` whenever its clients have work, is sent their answers, and returns a result at its end. It
+doesn't know whether other lanes are advanced with it.
 """
 
 from collections.abc import Generator, Sequence
@@ -18,15 +18,15 @@ def advance(lane: Lane[Result], engine: Engine) -> Result:
     """Runs a single lane to its end.
 
     Raises:
-        Diverged: If the lane doesn't mind its own divergence.
+        Diverged: If the run diverges and the lane doesn't catch it.
     """
     return advance_together([lane], engine)[0]
 
 
 def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Result]:
-    """Runs lanes to their ends, all exchanges that they ask for at the same time in one go.
+    """Runs lanes to their ends; requests that are there at the same time go to the engine in one call.
 
-    An exception in a lane or in the engine is raised in all the others, too, so that each can save what it has.
+    An exception in a lane or in the engine is raised in all other lanes, too, so that each can save its state.
     """
     results: dict[int, Result] = {}
     asked: dict[int, Request] = {}
@@ -50,31 +50,33 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
             for number, answer in zip(waiting, answers, strict=True):
                 move(number, answer)
     except BaseException as error:
-        made_of_it = _told_to_all(lanes, error)
-        if made_of_it is error:
+        final = _raised_in_all(lanes, error)
+        if final is error:
             raise
-        raise made_of_it from error
+        raise final from error
     return [results[number] for number in range(len(lanes))]
 
 
-def _told_to_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseException:
-    """Raises an error in every lane that hasn't ended, and returns what is to be raised in the end.
+def _raised_in_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseException:
+    """Raises an error in every lane that hasn't ended.
 
-    That is what the first of them made of it, unless one failed in another way, which someone ought to know.
+    Returns:
+        The exception that is raised in the end: the first of another type that a lane raised in turn, else the first
+        that a lane raised, else the error itself.
     """
-    made_of_it: list[BaseException] = []
+    raised_in_turn: list[BaseException] = []
     for lane in lanes:
         try:
             lane.throw(error)
-            lane.close()  # it wants to go on, but there is nobody left to answer
+            lane.close()  # it has caught the error and waits for an answer, which won't come
         except StopIteration:
-            pass  # it has saved what it had
+            pass  # the lane has saved its state
         except Exception as raised:
             if raised is not error:
-                made_of_it.append(raised)
-        except BaseException as raised:  # a second Ctrl-C: the lanes that are left needn't save anything either
+                raised_in_turn.append(raised)
+        except BaseException as raised:  # a second Ctrl-C: the other lanes needn't save their states
             error = raised
     if not isinstance(error, Exception):
         return error
-    unforeseen = [raised for raised in made_of_it if type(raised) is not type(error)]
-    return [*unforeseen, *made_of_it, error][0]
+    unforeseen = [raised for raised in raised_in_turn if type(raised) is not type(error)]
+    return [*unforeseen, *raised_in_turn, error][0]

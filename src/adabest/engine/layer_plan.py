@@ -1,4 +1,4 @@
-"""What a model is made of, as a batched program sees it: a row of layers.
+"""The plan of a model: the row of layers that trainers compute one by one.
 
 A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution or a
 linear layer, with the relu and max-pooling that follow, become layers with operators of their own. All other parts stay
@@ -18,7 +18,7 @@ from adabest.engine.shapes import ConvolutionShape, LinearShape, padded
 from adabest.models.keyed import KeyedDropout
 
 _LONGEST_UNFOLDED_RUN = 64
-_FEWEST_CHANNELS = 16  # an image of so many channels is stored as it is
+_FEWEST_CHANNELS = 16  # of an image that is stored as it is
 _POOL_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 
@@ -111,7 +111,7 @@ def _parameters(layer: Layer) -> list[str]:
 
 
 class _Tracer(fx.Tracer):
-    """Looks into everything but torch's own layers and dropout."""
+    """Traces into all modules but torch's own layers and dropout."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
@@ -160,7 +160,7 @@ def _reads_input(node: fx.Node) -> bool:
 
 
 class _Assembly:
-    """Turns parts into layers, each knowing what comes before it."""
+    """Turns parts into layers, one after another."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._names = names

@@ -1,4 +1,22 @@
-"""The local step that all algorithms share, and the settings of local training."""
+"""The local step that all algorithms share, and the settings of local training.
+
+The step is w ← w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w). It is spelt five times, since every place that executes it
+is fastest with operations of its own:
+
+1. ``local_step`` below, on whole vectors: the truth, which the reference engine, cost tables and drawings use. Held by
+   numbers worked out by hand and by plain SGD of torch (``tests/engine/test_reference.py``).
+2. ``engine.cpu.linear_steps.local_steps``, for linear layers on a CPU core, in place and as TorchScript.
+3. ``engine.cpu.autograd._Replica._descend``, for all other models on a CPU core, on lists of parameters. The second and
+   the third are held against the first by ``tests/engine/test_cpu_trainer.py``, and the second as TorchScript against
+   itself in Python.
+4. ``engine.gpu.kernels.twins``: ``correct`` and ``update``, for all clients of a program, in plain torch. Held against
+   the first by ``tests/engine/test_batched.py``.
+5. ``engine.gpu.kernels.updates``: ``corrected`` and ``update``, as Triton kernels. Held against the fourth by
+   ``tests/engine/test_kernels.py``, operator by operator and in whole rounds.
+
+A norm that is too large for a number makes the factor of clipping NaN in all five, which ends the run. A factor of zero
+would let the run go on without its gradients.
+"""
 
 import math
 from dataclasses import dataclass
@@ -12,11 +30,11 @@ from adabest.errors import InputError
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How clients train.
+    """The settings of local training.
 
     Attributes:
         learning_rate: η of the first round.
-        learning_rate_decay: What η is multiplied by from round to round.
+        learning_rate_decay: The factor of η from one round to the next.
         weight_decay: λ.
         clip: The largest norm of the corrected gradient; 0 for none.
     """

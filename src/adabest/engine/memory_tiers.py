@@ -1,4 +1,4 @@
-"""Where what clients keep may lie, and how much of it: on the device, in the machine's memory, in mapped files.
+"""Tiers of memory for what clients keep: the device, the machine's memory, mapped files.
 
 A tier is filled before the next one is begun. On a CPU the device's memory is the machine's, so there are two tiers.
 Mapped files belong to the operating system's cache, not to the process: what doesn't fit the memory is on the disk.
@@ -43,11 +43,11 @@ def parse_size(name: str, text: str) -> int:
 
 
 class Budget:
-    """So many bytes, of which some are taken. Several stores may share one.
+    """A number of bytes, of which some are taken. Several stores may share one.
 
     Attributes:
-        capacity: How many there are.
-        taken: How many are taken.
+        capacity: The bytes that may be taken.
+        taken: The bytes that are taken.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -55,30 +55,30 @@ class Budget:
 
     @property
     def free(self) -> int:
-        """How many can still be taken."""
+        """The bytes that can still be taken."""
         return max(self.capacity - self.taken, 0)
 
     def take(self, size: int) -> None:
-        """Takes some; the caller has looked whether they are free."""
+        """Takes bytes; the caller has checked that they are free."""
         self.taken += size
 
     def exhaust(self) -> None:
-        """Lets nobody take more than is taken already."""
+        """Lowers the capacity to what is taken already."""
         self.capacity = self.taken
 
     def give_back(self, size: int) -> None:
-        """Lets others take them."""
+        """Gives bytes back."""
         self.taken -= size
 
 
 @dataclass(frozen=True)
 class Tier:
-    """One of the places.
+    """One tier of memory.
 
     Attributes:
         setting: The name of the setting that limits it.
-        budget: How much of it may be used.
-        zeros: Makes a tensor of so many bytes there, all zero.
+        budget: The bytes of it that may be used.
+        zeros: Makes a tensor of zero bytes there, given their number.
     """
 
     setting: str
@@ -87,11 +87,11 @@ class Tier:
 
 
 class Memory:
-    """What one store of clients may use.
+    """The tiers that one client store may use.
 
     Attributes:
         device: Where models live, and where rows are read to.
-        tiers: The places, the fastest first.
+        tiers: The tiers, the fastest first.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Memory:
         Args:
             device: Where models live.
             on_device: Bytes of the device's memory; by default a quarter of it, shared by all stores of the process.
-            on_host: Bytes of the machine's memory; likewise.
+            on_host: Bytes of the machine's memory; by default a quarter of it, shared by all stores of the process.
             on_disk: Bytes of mapped files; by default what is free there.
             folder: Where those are made. They have no name, so none is ever left behind.
         """
@@ -134,7 +134,7 @@ class Memory:
         if sum(tier.budget.free // max(row, 1) for tier in self.tiers) < clients:
             raise InputError(
                 f"the {clients} clients of one round keep {size_in_words(clients * row)} ({size_in_words(row)} each), "
-                f"for which there is too little room: {self.limits()}; allow more of one of them"
+                f"for which there is too little memory: {self.limits()}; allow more of one of them"
             )
 
     def limits(self) -> str:
@@ -154,7 +154,7 @@ def _budget(size: int | None, device: str) -> Budget:
 
 @functools.cache
 def _shared_budget(device: str) -> Budget:
-    """What all stores of this process that weren't given a limit share."""
+    """The budget that all stores of this process without a limit of their own share."""
     there = total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
     return Budget(there // _SHARE)
 
@@ -174,7 +174,7 @@ def _on_host(size: int) -> Tensor:
 def _mapped(size: int, folder: Path | None) -> Tensor:
     """Zeros in a file that lives as long as the tensor does, and ends with the process, however that ends.
 
-    The room is reserved before it is used: on a full disk, writing to a map would kill the process without a word.
+    The space is reserved before it is used: on a full disk, writing to a map would kill the process without a message.
     """
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="clients-", suffix=".partial", buffering=0) as file:
@@ -186,13 +186,13 @@ def _mapped(size: int, folder: Path | None) -> Tensor:
     except OSError as error:
         where = folder or Path(tempfile.gettempdir())
         raise InputError(
-            f"can't make room for {size_in_words(size)} of what clients keep in a file in {where}: "
+            f"can't reserve {size_in_words(size)} of what clients keep in a file in {where}: "
             f"{error.strerror or error}; free some of the disk, or allow more memory (client_memory)"
         ) from error
 
 
 def _fill(file: int, size: int) -> None:
-    """Writes so many zeros, for systems that know no other way to reserve room."""
+    """Writes zeros, for systems that know no other way to reserve space."""
     block = bytes(min(size, 2**20))
     while size > 0:
         size -= os.write(file, block[:size])

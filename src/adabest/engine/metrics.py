@@ -1,4 +1,4 @@
-"""What is measured of a round."""
+"""The metrics of a round."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,15 +30,15 @@ def measure(
     """The metrics of a round; None where one doesn't apply or is too large for a number.
 
     Args:
-        task: How models are judged.
+        task: The task, which judges models.
         before: The state that the round began with.
         after: The state that it leads to.
-        answers: What became of the clients' work.
+        answers: The clients' answers.
         scored_model: The scored model of ``after``.
         averaged_model: The averaged model of ``after``, if there is one.
         present: |S^t|.
         estimate_norms: ‖h_i‖ of all clients that have taken part.
-        server_numbers: What the algorithm has its server tell of itself.
+        server_numbers: Numbers of the server's state that the algorithm reports.
         heartbeat: Called now and then; what it raises ends the measuring.
 
     Raises:

@@ -13,7 +13,7 @@ from torch import Tensor
 from adabest.algorithms.base import Replies
 from adabest.errors import Diverged
 
-_TOGETHER = 32  # vectors that are stacked at a time
+_STACKED_VECTORS = 32
 
 
 class ReducedReplies(Replies):
@@ -44,8 +44,8 @@ def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple
     """Averages the replies of a round.
 
     Args:
-        means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply. What the
-            replies at hand don't have belongs to another exchange of the round.
+        means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply. What these
+            replies lack belongs to another phase of the round.
         replies: Pairs of a client and its reply, a NamedTuple of tensors, in any order; at least one.
     """
     in_order = [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
@@ -77,8 +77,8 @@ def _mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def weighted_sum(values: Sequence[Tensor], weights: Sequence[float], dtype: torch.dtype) -> Tensor:
     """Σ v_i x_i in a given type, always in the same order.
 
-    On a CPU one after another. A GPU would wait for each to be launched, so there a few dozen are stacked and summed at
-    once.
+    On a CPU one after another. On a GPU a few dozen are stacked and summed at once, since each operation has to be
+    launched.
     """
     total = torch.zeros_like(values[0], dtype=dtype)
     if values[0].is_cuda:
@@ -90,9 +90,9 @@ def weighted_sum(values: Sequence[Tensor], weights: Sequence[float], dtype: torc
 
 def add_stacked(total: Tensor, values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Adds Σ v_i x_i to a total, a few dozen at a time."""
-    for begin in range(0, len(values), _TOGETHER):
-        stacked = torch.stack(list(values[begin : begin + _TOGETHER]))
-        own = weights[begin : begin + _TOGETHER]
+    for begin in range(0, len(values), _STACKED_VECTORS):
+        stacked = torch.stack(list(values[begin : begin + _STACKED_VECTORS]))
+        own = weights[begin : begin + _STACKED_VECTORS]
         if any(weight != 1 for weight in own):
             stacked = stacked.to(total.dtype) * torch.tensor(own, dtype=total.dtype, device=total.device)[:, None]
         total += stacked.sum(dim=0, dtype=total.dtype)

@@ -21,7 +21,7 @@ class ReferenceEngine:
         self._heartbeat, self._observer = heartbeat, observer
 
     def exchange(self, requests: Sequence[Request]) -> list[Answers]:
-        """What several runs ask for, run by run and client by client."""
+        """Executes requests run by run and client by client."""
         return [self._one_run(request) for request in requests]
 
     def _one_run(self, request: Request) -> Answers:

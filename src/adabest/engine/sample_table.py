@@ -22,7 +22,8 @@ DrawKeys = tuple[Tensor, Tensor, Tensor]
 
 def draw_keys(jobs: Sequence[TrainingJob], device: torch.device) -> DrawKeys:
     """The keys of the clients of jobs, in order."""
-    rows = [[random.signed(job.task.seed), job.round, client] for job in jobs for client in job.clients]
+    runs = [(random.signed(job.task.seed), job.round, job.clients) for job in jobs]
+    rows = [[seed, round_number, client] for seed, round_number, clients in runs for client in clients]
     seed, round_number, client = torch.tensor(rows, dtype=torch.int64).T.contiguous().to(device)
     return seed, round_number, client
 
@@ -31,7 +32,7 @@ def chosen_samples(jobs: Sequence[TrainingJob], keys: DrawKeys, steps: Tensor) -
     """The samples of each step, int32 ``[steps, clients, batch]``; rows after a client's last step are arbitrary."""
     seed, round_number, client = keys
     device, batch = client.device, jobs[0].task.batch_size
-    samples = np.array([job.task.samples(client) for job in jobs for client in job.clients])
+    samples = np.array([job.request.task.samples(client) for job in jobs for client in job.clients])
     per_epoch = batches_per_epoch(samples, batch)
     epochs = int((-(-steps.cpu().numpy() // per_epoch)).max())
     table = batch_table(
@@ -50,9 +51,10 @@ def _indices(jobs: Sequence[TrainingJob], device: torch.device) -> tuple[Tensor,
     tasks = list({id(job.task.partition): job.task for job in jobs}.values())
     sizes = np.cumsum([0, *(len(task.partition.indices) for task in tasks)])
     base = {id(task.partition): int(size) for task, size in zip(tasks, sizes, strict=False)}
-    starts = [
-        base[id(job.task.partition)] + int(job.task.partition.offsets[client]) for job in jobs for client in job.clients
-    ]
+    starts = list[int]()
+    for job in jobs:
+        partition = job.task.partition
+        starts += [base[id(partition)] + int(partition.offsets[client]) for client in job.clients]
     everything = tasks[0].indices if len(tasks) == 1 else torch.cat([task.indices for task in tasks])
     return everything, torch.tensor(starts, device=device)
 

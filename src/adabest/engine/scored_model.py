@@ -1,4 +1,4 @@
-"""Models that are means: the scored one, over the clients' latest models, and the averaged one, over rounds."""
+"""Models that are means: the scored model, over the clients' latest models, and the averaged model, over rounds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ScoredModel:
 
     @classmethod
     def empty(cls, model: Tensor) -> "ScoredModel":
-        """Nobody has taken part yet."""
+        """The sum before any client has taken part."""
         return cls(torch.zeros_like(model, dtype=torch.float64))
 
     def with_models(self, changes: Iterable[tuple[Tensor, Tensor | None, float]]) -> "ScoredModel":
@@ -52,7 +52,7 @@ class ScoredModel:
         return ScoredModel(total, weight, unit)
 
     def _with_stacked(self, changes: list[tuple[Tensor, Tensor | None, float]], total: Tensor) -> "ScoredModel":
-        """The same with few operations, which a GPU wants."""
+        """``with_models`` in few operations, since a GPU has to launch each of them."""
         unit = self.unit or (changes[0][2] if changes else 0.0)
         weight = self.weight + sum(samples / unit for _, previous, samples in changes if previous is None)
         latest = [(model, samples / unit) for model, _, samples in changes]
@@ -65,7 +65,7 @@ class ScoredModel:
         """The scored model.
 
         Args:
-            initial: θ_0, which is the answer as long as nobody has taken part.
+            initial: θ_0, which is the scored model as long as no client has taken part.
             all_samples: If given, the number of samples (or of clients, where all weigh the same) of the whole
                 population, and those that never took part count as holding θ_0.
         """

@@ -26,13 +26,13 @@ class ConvolutionShape:
     Attributes:
         channels: Input channels.
         height: Input rows, without padding.
-        width: Input columns, likewise.
+        width: Input columns, without padding.
         outputs: Output channels.
         kernel: Rows and columns of the kernel.
         padding: Zeros around the input, in rows and columns.
         bias: Whether a bias is added.
         relu: Whether negative outputs are cut off.
-        pool: Each so many rows and columns of the output become one, the largest; 1 or 2.
+        pool: Rows and columns of the output over which the largest value is taken; 1 or 2.
         unfolded: Whether the input comes as runs (see the module's docstring).
     """
 

@@ -1,7 +1,6 @@
-"""A federation in motion: the round that moves it.
+"""The simulation of a federation: rounds of cohort, exchange with the clients, server step and evaluation.
 
-A round either happens whole or not at all: everything it computes, the evaluation included, is put in place at its end.
-What interrupts it earlier leaves the state of the round before.
+A round changes the state at its end, after the evaluation. An exception before that leaves the state of the last round.
 """
 
 import functools
@@ -37,7 +36,7 @@ _ROSTER = "roster."
 
 @dataclass(frozen=True)
 class Rules:
-    """How rounds go.
+    """The rules of rounds that don't depend on the algorithm.
 
     Attributes:
         server_rate: η_g, how far the cloud model moves towards the algorithm's.
@@ -59,7 +58,7 @@ class Simulation:
     """One algorithm on one task: call ``step`` once a round.
 
     Attributes:
-        state: Where the federation stands.
+        state: The state of the federation after its last round.
         observer: What counts or times the sections of a round, if anything does.
     """
 
@@ -80,15 +79,15 @@ class Simulation:
         """Sets a federation up before its first round.
 
         Args:
-            algorithm: What is simulated.
-            task: What is learnt.
+            algorithm: The algorithm.
+            task: The objectives of the clients, and how models are judged.
             clients: The training clients, ascending.
             samples: n_i of each, if they are known; else the task is asked, client by client.
-            training: How clients train.
-            attendance: Who is present, and who takes part.
-            rules: How rounds go.
+            training: The settings of local training.
+            attendance: Which clients are present in a round, and which of them take part.
+            rules: The rules of rounds.
             engine: Makes the engine of ``step``; rounds that are advanced as lanes don't need it.
-            memory: What the things that clients keep may take of device, memory and disk.
+            memory: How much of device, memory and disk the clients' states and models may take.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -130,13 +129,13 @@ class Simulation:
         return None if self.state.averaged is None else self.state.averaged.value(self._initial)
 
     def cohort(self, round_number: int) -> np.ndarray:
-        """Who takes part in a round, past or to come; nobody if nobody is present."""
+        """The clients that take part in a round, past or to come; empty if no client is present."""
         roster = self._roster_before_round_one()
         roster.advance(round_number)
         return roster.cohort()
 
     def client_state(self, client: int) -> Any:
-        """What a client keeps: its algorithm's state, fresh if it has never taken part."""
+        """The algorithm's state on a client, fresh if the client has never taken part."""
         if client not in self.state.clients:
             return self._algorithm.client_init(self._initial)
         kept = self.state.clients.read(client)
@@ -171,10 +170,9 @@ class Simulation:
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None
     ) -> Generator[Request, list[Answer], Metrics | None]:
-        """A round whose exchanges someone else has executed: yields each one, and is sent what the clients did.
+        """A round as a generator: yields each request to the clients, and is sent their answers.
 
-        So several runs can be advanced together, as lanes of one program. Arguments, result and errors are those of
-        ``step``.
+        It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``.
         """
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
@@ -237,11 +235,11 @@ class Simulation:
         return chosen
 
     def _skipped_round(self) -> State:
-        """A round with nobody present: time goes by, and nothing else happens."""
+        """The state after a round without present clients: only the number of the round changes."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
     def _round(self, cohort: list[int]) -> Generator[Request, list[Answer], tuple[State, list[Answer]]]:
-        """All exchanges of a round: the state they lead to, except for the clients' own, and what the clients did."""
+        """All phases of a round: the state they lead to, except for the clients' own, and the clients' answers."""
         after = replace(self.state, round=self.state.round + 1)
         all_answers: list[Answer] = []
         states = {client: self.client_state(client) for client in cohort}
@@ -306,7 +304,7 @@ class Simulation:
     def _estimate_norms(self, after: State, answers: list[Answer]) -> list[float]:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
-        Where nobody is present, an algorithm that needs to know the population has no message to send.
+        If no client is present, an algorithm that needs to know the population has no message to send.
         """
         if self._algorithm.needs_population and self._roster.size == 0:
             return []
@@ -323,7 +321,7 @@ class Simulation:
 
 
 def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
-    """What is stored of each client: its algorithm's state and its latest model."""
+    """The columns of the client store for each client: its algorithm's state and its latest model."""
     records: dict[int, dict[str, Tensor]] = {}
     for answer in answers:
         record = records.setdefault(answer.client, {})
@@ -337,10 +335,10 @@ T = TypeVar("T")
 
 
 def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
-    """Those whose names begin so, by the rest of their names."""
+    """The values whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def message_bytes(message: Iterable[Tensor]) -> int:
-    """What the tensors of a message or a state take."""
+    """The bytes of a message's or a state's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message)

@@ -1,4 +1,4 @@
-"""Everything that a later round depends on, and how it is turned into plain tensors and numbers and back."""
+"""The state of a federation: all that a later round depends on, and its form as plain tensors and numbers."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,19 +20,19 @@ class Snapshot(NamedTuple):
 
 
 class View(NamedTuple):
-    """A state as it stands, ready to be written to disk; the next round changes it."""
+    """A state that isn't copied, ready to be written to disk; the next round changes it."""
 
     tensors: dict[str, Pieces]
     numbers: dict[str, float | int]
 
     def copy(self) -> Snapshot:
-        """One that later rounds don't change."""
+        """A copy that later rounds don't change."""
         return Snapshot({name: pieces.copy() for name, pieces in self.tensors.items()}, dict(self.numbers))
 
 
 @dataclass
 class State:
-    """Where a federation stands.
+    """The state of a federation after a round.
 
     Attributes:
         round: The last finished round.
@@ -46,7 +46,7 @@ class State:
         bytes_down: Bytes sent to clients so far.
         bytes_up: Bytes sent by clients so far.
         local_steps: Local steps made so far.
-        skipped_rounds: Rounds so far in which nobody was present.
+        skipped_rounds: Rounds so far in which no client was present.
     """
 
     round: int
@@ -63,7 +63,7 @@ class State:
     skipped_rounds: int = 0
 
     def view(self) -> View:
-        """Everything, as it stands."""
+        """The whole state, not copied."""
         tensors = {"cloud": self.cloud, "aggregate": self.aggregate, "scored.total": self.scored.total}
         if self.h is not None:
             tensors["h"] = self.h

@@ -36,7 +36,7 @@ class TrainingJob(NamedTuple):
 
     @property
     def task(self) -> ClassificationTask:
-        """What the clients learn."""
+        """The task of the clients."""
         assert isinstance(self.request.task, ClassificationTask)
         return self.request.task
 
@@ -74,32 +74,25 @@ class TrainingResult(NamedTuple):
     bad_losses: list[float]
 
     @classmethod
-    def of_client(cls, model: Tensor, losses: Tensor, accuracies: Tensor) -> "TrainingResult":
-        """The result of a single client.
+    def of_clients(cls, clients: Sequence[tuple[Tensor, Tensor, Tensor]]) -> "TrainingResult":
+        """The result of clients that were trained one by one.
 
         Args:
-            model: Its model, ``[P]``.
-            losses: The loss of each step, float64 ``[K_i]``.
-            accuracies: The accuracy of each step's batch, float64 ``[K_i]``.
+            clients: For each client its model ``[P]``, and of each of its steps the loss and the accuracy, float64
+                ``[K_i]``.
         """
-        bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
+        bad = [torch.nonzero(~torch.isfinite(losses)).flatten().tolist()[:1] for _, losses, _ in clients]
         return cls(
-            models=model[None],
-            losses=[float(losses.mean())],
-            accuracies=[float(accuracies.mean())],
-            bad_steps=[bad[0] if bad else -1],
-            bad_losses=[float(losses[bad[0]]) if bad else 0.0],
+            models=torch.stack([model for model, _, _ in clients]),
+            losses=[float(losses.mean()) for _, losses, _ in clients],
+            accuracies=[float(accuracies.mean()) for _, _, accuracies in clients],
+            bad_steps=[steps[0] if steps else -1 for steps in bad],
+            bad_losses=[float(own[1][steps[0]]) if steps else 0.0 for own, steps in zip(clients, bad, strict=True)],
         )
-
-    @classmethod
-    def joined(cls, results: Sequence["TrainingResult"]) -> "TrainingResult":
-        """The results of several clients as one, in memory of its own."""
-        columns = [[value for own in column for value in own] for column in list(zip(*results, strict=True))[1:]]
-        return cls(torch.cat([result.models for result in results]), *columns)
 
 
 class Unbatchable(Exception):
-    """A model, loss or augmentation does something that can't be done for many clients at once. Carries what."""
+    """A model, loss or augmentation can't be computed for many clients at once. Its message says why."""
 
 
 class Trainer(Protocol):
@@ -111,7 +104,7 @@ class Trainer(Protocol):
 
     @property
     def cuts_runs_as_alone(self) -> bool:
-        """Whether a run that doesn't fit at once is cut into the same jobs whoever trains beside it."""
+        """Whether a run that doesn't fit at once is cut into the same jobs as if no other run trained beside it."""
 
     def capacity(self, wanted: int) -> int:
         """How many of the clients that want to train may do so at the same time.

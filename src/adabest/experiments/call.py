@@ -21,7 +21,7 @@ ROOT = Path("runs")
 
 
 @contextlib.contextmanager
-def asked_for(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
+def asked_for(config: str | Path | None, settings: Mapping[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
     """The file's settings, overridden by those given in Python; what wasn't given doesn't count.
 
     While entered, what they name may be imported: the person who makes the call named it, there or in the file that

@@ -1,4 +1,7 @@
-"""How the paper tunes: for how many rounds, and which values it tries of which hyper-parameter."""
+"""The default grids of ``tune``, which are the paper's: how many rounds, and which values of which hyper-parameter.
+
+They lie here and not in ``paper``, because ``tune`` takes them if nothing else is asked for.
+"""
 
 from dataclasses import dataclass
 

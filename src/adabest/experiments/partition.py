@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.federation.partition import Partition
 from adabest.registry import naming
@@ -12,6 +12,7 @@ from adabest.report.table import Table, facts_table
 from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import PARTITION_SETTINGS, Config
+from adabest.runs.settings.keywords import PartitionSettings
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.resolution import resolve
 
@@ -49,7 +50,7 @@ class CutPartition:
         return save_figure(partition_figure(self.clients, title), out)
 
 
-def partition(**settings: Any) -> CutPartition:
+def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
     """Deals a data set to clients, as a run with the same settings does.
 
     Args:

@@ -11,7 +11,7 @@ from adabest.experiments.run_search import is_of_sweep, runs_in, shared_target
 from adabest.registry import allowing
 from adabest.report.entries import by_validation
 from adabest.report.page.page import page_text
-from adabest.report.page.page_runs import PageRun, entries_of
+from adabest.report.page.page_runs import PageRun, page_entries
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import Results
@@ -64,7 +64,7 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
     shown += [one for path, results in kept.items() for one in PageRun.of_results(results, path.name)]
     if not shown:
         raise InputError(f"there are no results in {', '.join(map(str, kept))}")
-    entries = entries_of(shown)
+    entries = page_entries(shown)
     target = shared_target(found) if target is None else target
     sweeps = not kept and all(map(is_of_sweep, found))
     if sweeps:

@@ -13,7 +13,7 @@ from adabest.experiments.run_group import RunGroup, make_room, make_runs
 from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
 from adabest.registry import check_options
-from adabest.runs.results_file import Tuning, provenance
+from adabest.runs.results_file import Choice, provenance
 from adabest.runs.settings.config import SETTINGS, TASK_SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.run_plan import Plan
@@ -175,13 +175,13 @@ def try_points(
             return tried
 
 
-def as_choice(tried: Tried) -> Tuning | None:
+def as_choice(tried: Tried) -> Choice | None:
     """What came of it, as ``adabest reproduce`` takes it; None if nothing could be chosen."""
     chosen = tried.chosen
     if chosen is None:
         return None
     first: list[Run] = next(iter(tried.entries.values()))
-    return Tuning(
+    return Choice(
         cells="*",
         algorithm=first[0].config.algorithm,
         chosen=chosen,

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
@@ -12,9 +12,10 @@ from adabest.experiments.call import asked_for
 from adabest.experiments.comparison import Comparison, make_and_report
 from adabest.experiments.run_group import Asked
 from adabest.registry import check_options
-from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
+from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_hyperparameters, refuse_unknown
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.keywords import Settings
 from adabest.runs.settings.object_names import is_plain
 from adabest.runs.settings.run_plan import Plan, label_of, with_seeds
 
@@ -181,7 +182,7 @@ def sweep(
     out: str | Path | None = None,
     overwrite: bool = False,
     show: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Comparison:
     """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
 
@@ -203,6 +204,7 @@ def sweep(
     """
     given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_sweep(merged, show=show)
 
 

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from adabest.paper.facts import ALGORITHMS, algorithm_of, in_order, label
+from adabest.paper.facts import ALGORITHMS, entry_algorithm, in_order, label
 from adabest.report.entries import Measured
 from adabest.report.lines import draw_runs, tidy
 from adabest.report.palette import (
@@ -53,7 +53,7 @@ LABELS = {
 
 def look_of(entry: str) -> dict[str, Any]:
     """What an algorithm's line looks like in all figures."""
-    colour, dashes, marker = _LOOKS.get(algorithm_of(entry), _OTHER)
+    colour, dashes, marker = _LOOKS.get(entry_algorithm(entry), _OTHER)
     return {**_line(colour.light, dashes, marker), "label": label(entry)}
 
 

@@ -34,7 +34,7 @@ class Reported(NamedTuple):
     std: float
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A setting of Table 1: data set, participation in per cent, and α or ``iid``."""
 
     dataset: str
@@ -42,10 +42,10 @@ class Cell(NamedTuple):
     heterogeneity: str
 
 
-def as_cell(name: str) -> Cell | None:
+def as_table_cell(name: str) -> TableCell | None:
     """A setting of Table 1 by its name, as in ``cifar100/10/iid``; None if it is none."""
     parts = name.split("/")
-    cell = Cell(*parts) if len(parts) == len(Cell._fields) else None
+    cell = TableCell(*parts) if len(parts) == len(TableCell._fields) else None
     if cell is None or cell.participation not in ROUNDS or cell.heterogeneity not in HETEROGENEITIES:
         return None
     return cell
@@ -79,20 +79,20 @@ def _table() -> dict[tuple[str, ...], Reported]:
 # --- Names ------------------------------------------------------------------------------------------------------------
 
 
-def algorithm_of(entry: str) -> str:
+def entry_algorithm(entry: str) -> str:
     """The algorithm of what is compared: ``adabest`` of ``adabest,beta=0.9``."""
     return entry.split(",", maxsplit=1)[0]
 
 
-def options_of(entry: str) -> dict[str, str]:
+def entry_options(entry: str) -> dict[str, str]:
     """What sets an entry apart from others of its algorithm, by name."""
     return dict(option.split("=", 1) for option in entry.split(",")[1:])
 
 
 def label(entry: str) -> str:
     """An entry as figures call it: ``AdaBest, β = 0.9``."""
-    name = ALGORITHMS.get(algorithm_of(entry), algorithm_of(entry))
-    return ", ".join([name, *(f"{_SYMBOLS.get(key, key)} = {value}" for key, value in options_of(entry).items())])
+    name = ALGORITHMS.get(entry_algorithm(entry), entry_algorithm(entry))
+    return ", ".join([name, *(f"{_SYMBOLS.get(key, key)} = {value}" for key, value in entry_options(entry).items())])
 
 
 def in_order(entries: Iterable[str]) -> list[str]:
@@ -100,9 +100,9 @@ def in_order(entries: Iterable[str]) -> list[str]:
     known = list(ALGORITHMS)
 
     def place(entry: str) -> tuple[int, str, list[tuple[str, float, str]]]:
-        algorithm = algorithm_of(entry)
+        algorithm = entry_algorithm(entry)
         rank = known.index(algorithm) if algorithm in known else len(known)
-        return rank, algorithm, [(key, _number(value), value) for key, value in options_of(entry).items()]
+        return rank, algorithm, [(key, _number(value), value) for key, value in entry_options(entry).items()]
 
     return sorted(entries, key=place)
 

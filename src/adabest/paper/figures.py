@@ -20,9 +20,9 @@ from adabest.paper.drawing import (
     with_marks,
     zoom,
 )
-from adabest.paper.facts import ALGORITHMS, algorithm_of, in_order, options_of
+from adabest.paper.facts import ALGORITHMS, entry_algorithm, entry_options, in_order
+from adabest.paper.result_tables import Runs, entries_in_order
 from adabest.paper.scores import score, smooth
-from adabest.paper.tables import Runs, entries_of
 from adabest.report.palette import DIVERGED_MARKER
 from adabest.runs.results_file import Result
 
@@ -42,7 +42,7 @@ def stacked_figure(runs: Runs, metrics: Sequence[str], titles: Mapping[str, str]
             if metric == "scored_loss":
                 logarithmic(axes)
             if metric == _ACCURACY and zoomed:
-                zoom(axes, flat(entries), metric)
+                zoom(axes, all_runs(entries), metric)
         grid[0, column].set_title(titles[cell], fontsize=10)
         grid[-1, column].set_xlabel("round")
     finish(figure)
@@ -89,28 +89,28 @@ def scale_figure(runs: Runs, title: str) -> Figure:
 
 def mu_figure(entries: Mapping[str, Sequence[Result]], title: str) -> Figure:
     """Accuracy above ‖θ‖, AdaBest left of FedDyn, a line for each μ; the scales are each panel's own."""
-    values = sorted({options_of(entry).get("mu", "") for entry in entries}, key=lambda value: float(value or 0))
+    values = sorted({entry_options(entry).get("mu", "") for entry in entries}, key=lambda value: float(value or 0))
     looks = dict(zip(values, graded_looks([f"μ = {value}" for value in values]), strict=True))
     figure, grid = panels(2, 2, (7.2, 5.4), sharex="col")
     for column, algorithm in enumerate(("adabest", "feddyn")):
-        own = {entry: entries[entry] for entry in in_order(entries) if algorithm_of(entry) == algorithm}
+        own = {entry: entries[entry] for entry in in_order(entries) if entry_algorithm(entry) == algorithm}
         grid[0, column].set_title(ALGORITHMS[algorithm], fontsize=10)
         grid[-1, column].set_xlabel("round")
         for axes, metric in zip(grid[:, column], (_ACCURACY, _NORM), strict=True):
-            draw_entries(axes, own, metric, {entry: looks[options_of(entry).get("mu", "")] for entry in own})
+            draw_entries(axes, own, metric, {entry: looks[entry_options(entry).get("mu", "")] for entry in own})
             if not own:
                 absent(axes)
             if column == 0:
                 axes.set_ylabel(LABELS[metric])
-            zoom(axes, flat(own), metric)
+            zoom(axes, all_runs(own), metric)
     finish(figure, title)
     return figure
 
 
 def beta_figure(runs: Runs, title: str) -> Figure:
     """Final test accuracy against participation, a line for each β; × below stands for what diverged."""
-    entries = entries_of(runs)
-    looks = graded_looks([f"β = {options_of(entry).get('beta', entry)}" for entry in entries])
+    entries = entries_in_order(runs)
+    looks = graded_looks([f"β = {entry_options(entry).get('beta', entry)}" for entry in entries])
     figure, grid = panels(1, 1, (6.6, 4.4))
     axes = grid[0, 0]
     lost: list[tuple[float, Any]] = []
@@ -145,19 +145,21 @@ def population_figure(runs: Runs, title: str) -> Figure:
         grid[-1, column].set_xlabel("round")
     for axes, words in zip(grid[:, 0], ("present", LABELS[_ACCURACY], LABELS[_NORM]), strict=True):
         axes.set_ylabel(words)
-    zoom(grid[1, 0], [run for entries in runs.values() for run in flat(entries)], _ACCURACY)
+    zoom(grid[1, 0], [run for entries in runs.values() for run in all_runs(entries)], _ACCURACY)
     finish(figure, title)
     return figure
 
 
-def flat(entries: Mapping[str, Sequence[Result]]) -> list[Result]:
+def all_runs(entries: Mapping[str, Sequence[Result]]) -> list[Result]:
     """The runs of a setting."""
     return [run for group in entries.values() for run in group]
 
 
 def only(entries: Mapping[str, Sequence[Result]], algorithms: Iterable[str]) -> dict[str, list[Result]]:
     """The entries of some algorithms, in that order, of the first seed that all of them have."""
-    found = {entry: entries[entry] for name in algorithms for entry in in_order(entries) if algorithm_of(entry) == name}
+    found = {
+        entry: entries[entry] for name in algorithms for entry in in_order(entries) if entry_algorithm(entry) == name
+    }
     seeds = [{run.seed for run in group} for group in found.values()]
     shared = set.intersection(*seeds) if seeds else set()
     if not shared:

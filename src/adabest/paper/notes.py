@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from adabest.paper.facts import DATASETS
-from adabest.paper.tables import Runs
+from adabest.paper.result_tables import Runs
 from adabest.runs.results_file import Result, Results
 
 _ONE_THING = ["Each entry changes one thing that the paper leaves open, or may have done otherwise than it says."]

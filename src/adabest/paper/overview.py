@@ -7,10 +7,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adabest.paper.comparison import Line
+from adabest.paper.agreement import Line
 from adabest.paper.drawing import LABELS, absent, draw_entries, finish, look_of, panels, zoom
 from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, label
-from adabest.paper.tables import Runs
+from adabest.paper.result_tables import Runs
 from adabest.runs.results_file import Result
 
 _ACCURACY = "scored_accuracy"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, groupby
 from typing import NamedTuple
 
-from adabest.paper.comparison import Line
+from adabest.paper.agreement import Line
 from adabest.paper.facts import ALGORITHMS
 from adabest.report.numbers import MISSING
 from adabest.report.table import Table

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from adabest.errors import InputError, nearest
-from adabest.paper import comparison, figures, notes, overview, ranking, summary
-from adabest.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, is_number, options_of
+from adabest.paper import agreement, figures, notes, overview, ranking, summary
+from adabest.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, entry_options, is_number
+from adabest.paper.result_tables import Runs, choices_table, final_table, models_table, provenance_table, rounds_table
 from adabest.paper.scores import SMOOTHED
 from adabest.paper.sensitivity import beta_table, misses_table, ratio_table, train_table
 from adabest.paper.specification import read_specification
-from adabest.paper.tables import Runs, final_table, models_table, provenance_table, rounds_table, tuning_table
 from adabest.report.table import Table
 from adabest.runs.results_file import Results
 
@@ -60,7 +60,7 @@ def render(name: str, results: Results) -> Rendered:
     _refuse_foreign(results)
     runs: Runs = {cell: results.of(cell) for cell in cells_in_order(results.cells())}
     rendered = RENDERINGS[name](runs)
-    tuning = {"tuning": tuning_table(results.tuning)} if results.tuning else {}
+    tuning = {"tuning": choices_table(results.tuning)} if results.tuning else {}
     return Rendered(
         tables={**rendered.tables, **tuning, "provenance": provenance_table(results)},
         figures=rendered.figures,
@@ -79,7 +79,7 @@ def _refuse_foreign(results: Results) -> None:
     for run in results.runs:
         if run.cell not in known:
             raise InputError(f"{results.experiment} has no cell {run.cell!r}; {nearest(run.cell, known)}")
-        for name, value in options_of(run.entry).items():
+        for name, value in entry_options(run.entry).items():
             if name in ("beta", "mu") and not is_number(value):
                 raise InputError(f"results of {results.experiment}: {name} of {run.entry!r} should be a number")
 
@@ -93,12 +93,12 @@ def _table1_exact(runs: Runs) -> Rendered:
 
 
 def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
-    lines = comparison.lines(runs)
+    lines = agreement.lines(runs)
     orders = ranking.orders(lines)
     tables = {
         "headline": summary.headline_table(lines),
-        "comparison": comparison.comparison_table(lines),
-        "outside": comparison.outside_table(lines),
+        "comparison": agreement.agreement_table(lines),
+        "outside": agreement.outside_table(lines),
         "ranking": ranking.ranking_table(orders),
         "summary": summary.summary_table(lines, orders),
         "rounds": rounds_table(runs),
@@ -109,7 +109,7 @@ def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
     whole = [line for line in lines if line.verdict is not None]
     if whole:
         pictures = {"agreement": overview.agreement_figure(whole), **pictures}
-    said = [*comparison.comparison_notes(lines, wanted), *notes.hyperparameters(runs), *_ROUNDS, *_MODELS]
+    said = [*agreement.agreement_notes(lines, wanted), *notes.hyperparameters(runs), *_ROUNDS, *_MODELS]
     return Rendered(tables, pictures, said)
 
 
@@ -142,7 +142,7 @@ def _overfitting(runs: Runs) -> Rendered:
     shown = figures.only(entries, figures.OVERFITTING)
     if not shown:
         raise InputError(f"fig-overfitting shows {', '.join(figures.OVERFITTING)}; there are no results of any of them")
-    title = notes.described(figures.flat(shown))
+    title = notes.described(figures.all_runs(shown))
     said = (
         "Training accuracy is that of a round's clients on their own batches, before each step; it is smoothed by a "
         f"running mean over {SMOOTHED} evaluations, test accuracy isn't."
@@ -188,16 +188,16 @@ def _population(runs: Runs) -> Rendered:
 
 
 def _misses(runs: Runs) -> Rendered:
-    varied = {cell: entries for cell, entries in runs.items() if any(map(options_of, entries))}
+    varied = {cell: entries for cell, entries in runs.items() if any(map(entry_options, entries))}
     return Rendered({"misses": misses_table(varied), "final": final_table(varied)}, {}, [])
 
 
 def _titles(runs: Runs) -> dict[str, str]:
-    return {cell: notes.described(figures.flat(entries)) for cell, entries in runs.items()}
+    return {cell: notes.described(figures.all_runs(entries)) for cell, entries in runs.items()}
 
 
 def _title(runs: Runs) -> str:
-    return notes.described([run for entries in runs.values() for run in figures.flat(entries)])
+    return notes.described([run for entries in runs.values() for run in figures.all_runs(entries)])
 
 
 RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.costs.cost_file import MeasuredCosts
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
@@ -12,8 +12,8 @@ from adabest.costs.measurement import measure_costs
 from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.experiments.call import ROOT
 from adabest.experiments.run_group import check_lanes
+from adabest.paper.experiment_runs import ExperimentRequest, ExperimentRuns
 from adabest.paper.rendering import figure_name, render
-from adabest.paper.reproduction import Reproduction, Request
 from adabest.paper.specification import COSTS, read_specification, specification_names
 from adabest.registry import naming
 from adabest.report.figure import save_figure
@@ -23,6 +23,7 @@ from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import CHOICES, Results, read_choices
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import BESIDE_SPECIFICATIONS
+from adabest.runs.settings.keywords import ExecutionSettings
 from adabest.runs.settings.run_plan import check_seeds
 
 
@@ -57,7 +58,7 @@ def reproduce(
     lanes: int | None = None,
     out: str | Path | None = None,
     show: bool = True,
-    **execution: Any,
+    **execution: Unpack[ExecutionSettings],
 ) -> Reproduced:
     """Makes an experiment of the paper anew, then writes its table or figure.
 
@@ -121,7 +122,7 @@ def reproduce(
         check_seeds(seeds)
     kept = folder / CHOICES
     files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
-    request = Request(
+    request = ExperimentRequest(
         specification,
         specification.chosen_cells(cells),
         specification.chosen_entries(entries),
@@ -132,7 +133,7 @@ def reproduce(
         lanes,
     )
     request.check_choices(kept=choices is None)
-    making = Reproduction(request, folder, show=show)
+    making = ExperimentRuns(request, folder, show=show)
     making.check()
     lock = RunFolder(folder)
     lock.acquire()

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from adabest.paper.facts import algorithm_of, in_order, label, options_of, reported
+from adabest.paper.facts import entry_algorithm, entry_options, in_order, label, reported
+from adabest.paper.result_tables import Runs, entries_in_order
 from adabest.paper.scores import score, smooth
-from adabest.paper.tables import Runs, entries_of
 from adabest.report.entries import mean_curve
 from adabest.report.numbers import MISSING, with_sign, with_spread
 from adabest.report.table import Table
@@ -77,14 +77,14 @@ def beta_table(runs: Runs) -> Table:
         means = [mean for group in entries.values() if (mean := score(group).mean) is not None]
         best[cell] = max((round(mean, 2) for mean in means), default=None)
     rows = []
-    for entry in entries_of(runs):
+    for entry in entries_in_order(runs):
         cells = []
         for cell, entries in runs.items():
             of = score(entries[entry]) if entry in entries else None
             text = of.text() if of else MISSING
             is_best = of is not None and of.mean is not None and round(of.mean, 2) == best[cell]
             cells.append(f"**{text}**" if is_best else text)
-        rows.append((options_of(entry).get("beta", entry), *cells))
+        rows.append((entry_options(entry).get("beta", entry), *cells))
     return Table(("β", *runs), tuple(rows), "Test accuracy (%) by β and share of clients in a round")
 
 
@@ -92,11 +92,11 @@ def misses_table(runs: Runs) -> Table:
     """Variants of an algorithm beside its plain form and the paper's figure."""
     rows = []
     for cell, entries in runs.items():
-        varied = {algorithm_of(entry) for entry in entries if options_of(entry)}
-        for entry in (entry for entry in in_order(entries) if algorithm_of(entry) in varied):
-            of, paper = score(entries[entry]), reported(cell, algorithm_of(entry))
-            plain = score(entries[algorithm_of(entry)]).mean if algorithm_of(entry) in entries else None
-            to_plain = plain if options_of(entry) else None
+        varied = {entry_algorithm(entry) for entry in entries if entry_options(entry)}
+        for entry in (entry for entry in in_order(entries) if entry_algorithm(entry) in varied):
+            of, paper = score(entries[entry]), reported(cell, entry_algorithm(entry))
+            plain = score(entries[entry_algorithm(entry)]).mean if entry_algorithm(entry) in entries else None
+            to_plain = plain if entry_options(entry) else None
             rows.append(
                 (
                     cell,

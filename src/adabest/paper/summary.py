@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
-from adabest.paper.comparison import Line
+from adabest.paper.agreement import Line
 from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, reported
 from adabest.paper.ranking import Order, rounded
 from adabest.report.numbers import MISSING

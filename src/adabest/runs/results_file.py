@@ -130,7 +130,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Choice:
     """How hyper-parameters were chosen, on validation clients.
 
     Attributes:
@@ -164,7 +164,7 @@ class Results:
 
     experiment: str
     runs: list[Result]
-    tuning: list[Tuning] = field(default_factory=list)
+    tuning: list[Choice] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> "Results":
@@ -211,7 +211,7 @@ class Results:
         return {entry: sorted(runs, key=lambda run: run.seed) for entry, runs in entries.items()}
 
 
-def read_choices(path: Path) -> list[Tuning]:
+def read_choices(path: Path) -> list[Choice]:
     """Reads what ``write_choices`` wrote.
 
     Raises:
@@ -219,12 +219,12 @@ def read_choices(path: Path) -> list[Tuning]:
     """
     content = read_sealed(path).content
     _check_keys(path, content, {"choices"})
-    found: list[Tuning] = conform(f"{path}: choices", content["choices"], list[Tuning])
+    found: list[Choice] = conform(f"{path}: choices", content["choices"], list[Choice])
     _check_tuning(f"{path}: choices", found)
     return found
 
 
-def write_choices(path: Path, choices: Sequence[Tuning]) -> None:
+def write_choices(path: Path, choices: Sequence[Choice]) -> None:
     """Writes choices to a file that ``adabest reproduce --choices`` takes."""
     write_sealed(path, {"choices": _lines(choices)})
 
@@ -334,7 +334,7 @@ def _check_columns(where: str, columns: Mapping[str, Sequence[float | None]]) ->
         raise InputError(f"{where}.round should be rounds in their order, each above 0")
 
 
-def _check_tuning(where: str, tuning: Sequence[Tuning]) -> None:
+def _check_tuning(where: str, tuning: Sequence[Choice]) -> None:
     for number, choice in enumerate(tuning):
         if choice.rounds < 0 or any(seed < 0 for seed in choice.seeds):
             raise InputError(f"{where}[{number}]: rounds and seeds should not be below 0")

@@ -1,1 +1,1 @@
-"""What is learnt: every client's objective, and how a model is judged. A task knows no engine."""
+"""Tasks: the objective of every client, and how a model is judged. A task knows no engine."""

@@ -1,6 +1,6 @@
-"""What is learnt: every client's own objective, and how a model is judged.
+"""The interface of tasks: the objective of every client, and how a model is judged.
 
-The engines know objectives only through this, so the same round trains a network on images and a quadratic in a test.
+The engines know objectives only through it, so the same round trains a network on images and a quadratic in a test.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Heartbeat = Callable[[], None]
 
 
 def no_heartbeat() -> None:
-    """Nobody wants to interrupt."""
+    """A heartbeat that never interrupts."""
 
 
 class LocalPass(NamedTuple):
@@ -45,7 +45,7 @@ class ValidationScores(NamedTuple):
 
 
 class Task(Protocol):
-    """The clients' objectives and the measure of success."""
+    """The clients' objectives, and how a model is judged."""
 
     def initial_model(self) -> Tensor:
         """θ_0."""
@@ -63,7 +63,7 @@ class Task(Protocol):
         """The gradient of client i's objective over all its samples."""
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-        """How good a model is."""
+        """The scores of a model on the test set."""
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
-        """How good a model is on the clients that never train; None if there are none."""
+        """The scores of a model on the clients that never train; None if there are none."""

@@ -1,4 +1,4 @@
-"""The task of this package's runs: a classifier, its data set, and the partition of it."""
+"""The classification task: a classifier, a data set, and the partition of it among clients."""
 
 import contextlib
 import functools
@@ -52,7 +52,7 @@ _ON_DEVICES: weakref.WeakValueDictionary[tuple[int, torch.device], DeviceData] =
 
 
 def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
-    """A data set on a device: one copy for all tasks that use it at the same time."""
+    """A data set on a device, as one copy that all tasks share which use it at the same time."""
     found = _ON_DEVICES.get((id(dataset), device))
     if found is None:
         others = (tensor.to(device) for tensor in (dataset.y_train, dataset.x_test, dataset.y_test))
@@ -68,14 +68,15 @@ class ClassificationTask:
 
     Attributes:
         data: The data set on the device.
-        partition: Who has which samples.
+        partition: Which client has which samples.
         model: The classifier.
         loss: Of (class scores, labels).
         augmentation: Of training inputs.
         batch_size: Samples in a batch.
         seed: The run's.
-        kind: Tasks with the same one can be trained together: their models, data and batches have the same shapes, and
-            what isn't trained in their models is the same. Good as long as a task of that kind exists.
+        kind: Equal for tasks that can be trained together: their models, data and batches have the same shapes, and
+            what isn't trained in their models is the same. Valid as long as a task of that kind exists, since it
+            contains ``id``s.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class ClassificationTask:
         self.batch_size, self.seed = batch_size, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
-        functions = (id(loss), id(augmentation))  # which may have no hash
+        functions = (id(loss), id(augmentation))  # ids, since an object of the user's may have no hash
         self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
@@ -135,7 +136,7 @@ class ClassificationTask:
 
     @functools.cached_property
     def most_steps(self) -> int:
-        """The largest K_i; cached, since it looks at the whole population."""
+        """The largest K_i; cached, since it takes a pass over the whole population."""
         if self._mean_steps is not None:
             return self._mean_steps
         most = int(self.partition.samples[self.partition.training].max())
@@ -204,7 +205,7 @@ class ClassificationTask:
         return self._batches[1]
 
     def inputs(self, chosen: Tensor, buffer: Tensor | None = None) -> Tensor:
-        """Training inputs, normalised, and if there is buffer for them, there."""
+        """Training inputs, normalised; in the buffer if there is one, else in memory of their own."""
         x: Any = self.data.x_train
         return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], buffer)
 
@@ -237,7 +238,7 @@ class ClassificationTask:
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Without dropout; afterwards with it again, even if the user interrupts."""
+        """Within, dropout is off. Afterwards it is on again, even if the user interrupts."""
         self.model.module.eval()
         try:
             yield
@@ -245,15 +246,21 @@ class ClassificationTask:
             self.model.module.train()
 
     def _try_out(self) -> None:
-        """Finds out before any long work whether augmentation and loss fit the inputs and the model."""
+        """Applies augmentation and loss to two samples, so that what doesn't fit is refused before any long work.
+
+        Raises:
+            InputError: If one of them can't be used.
+        """
         x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
         try:
-            moved: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
+            augmented: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
         except Exception as error:
             shape = tuple(x.shape[1:])
             raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
-        if not (isinstance(moved, Tensor) and moved.shape == x.shape and moved.dtype == x.dtype):
-            gave = f"{moved.dtype} of shape {tuple(moved.shape)}" if isinstance(moved, Tensor) else type(moved).__name__
+        fits = isinstance(augmented, Tensor) and augmented.shape == x.shape and augmented.dtype == x.dtype
+        if not fits:
+            is_tensor = isinstance(augmented, Tensor)
+            gave = f"{augmented.dtype} of shape {tuple(augmented.shape)}" if is_tensor else type(augmented).__name__
             raise InputError(
                 f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
             )
@@ -268,7 +275,7 @@ class ClassificationTask:
 
 
 def _fingerprint_of_fixed(module: nn.Module) -> str:
-    """Of everything in a model that isn't trained: frozen parameters and buffers."""
+    """A hash of everything in a model that isn't trained: frozen parameters and buffers."""
     digest = hashlib.sha256()
     frozen = ((name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad)
     for name, tensor in (*frozen, *module.named_buffers()):

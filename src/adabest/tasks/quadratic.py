@@ -1,4 +1,4 @@
-"""A task on which everything can be worked out exactly, and in two dimensions drawn: every client has a quadratic."""
+"""The quadratic task, on which everything can be worked out exactly and, in two dimensions, drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class QuadraticTask:
         return Scores(loss=float(self.objective(w)), accuracy=0.0)
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
-        """There are no validation clients."""
+        """None: there are no validation clients."""
         return None
 
     def _shares(self) -> Tensor:

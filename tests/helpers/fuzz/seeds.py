@@ -8,7 +8,7 @@ import zlib
 
 import tiny_data as tiny
 
-from adabest.runs.results_file import PointRow, Result, Results, Tuning, write_choices
+from adabest.runs.results_file import Choice, PointRow, Result, Results, write_choices
 from adabest.runs.stored_run import read_run
 from fuzz.targets import ARRAYS, npy, npz, run_folder, scratch
 
@@ -122,7 +122,7 @@ def _result_files() -> list[bytes]:
     run_folder()
     result = Result.of(read_run(scratch() / "run"), "digits/40/iid", "adabest", {"beta": 0.5})
     points: list[PointRow] = [{"point": {"beta": 0.5}, "validation_accuracy": [0.5], "status": ["finished"]}]
-    tuning = Tuning("*", "adabest", {"beta": 0.5}, points, 2, [0])
+    tuning = Choice("*", "adabest", {"beta": 0.5}, points, 2, [0])
     path = scratch() / "seed.json"
     Results("table1", [result], [tuning]).write(path)
     results = path.read_bytes()

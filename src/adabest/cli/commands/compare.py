@@ -49,9 +49,11 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result makes the runs."""
     from adabest.cli.output import print_comparison
-    from adabest.experiments.comparison import compare
+    from adabest.experiments.call import asked_for
+    from adabest.experiments.comparison import make_comparison
 
     def act(arguments: dict[str, Any]) -> int:
-        return print_comparison(compare(**parser.given(arguments)))
+        with asked_for(None, parser.given(arguments)) as settings:
+            return print_comparison(make_comparison(settings, show=True))
 
     return act

@@ -16,9 +16,11 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result makes the run."""
     from adabest.cli.output import print_run
-    from adabest.experiments.single_run import run
+    from adabest.experiments.call import asked_for
+    from adabest.experiments.single_run import make_run
 
     def act(arguments: dict[str, Any]) -> int:
-        return print_run(run(**given_by_name(arguments)))
+        with asked_for(None, given_by_name(arguments)) as settings:
+            return print_run(make_run(settings, show=True))
 
     return act

@@ -21,9 +21,11 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result makes the runs."""
     from adabest.cli.output import print_comparison
-    from adabest.experiments.sweep import sweep
+    from adabest.experiments.call import asked_for
+    from adabest.experiments.sweep import make_sweep
 
     def act(arguments: dict[str, Any]) -> int:
-        return print_comparison(sweep(**given_by_name(arguments)))
+        with asked_for(None, given_by_name(arguments)) as settings:
+            return print_comparison(make_sweep(settings, show=True))
 
     return act

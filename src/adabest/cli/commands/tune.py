@@ -37,9 +37,11 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result tries the points, and chooses one."""
     from adabest.cli.output import print_comparison
-    from adabest.experiments.tuning import tune
+    from adabest.experiments.call import asked_for
+    from adabest.experiments.tuning import make_tuning
 
     def act(arguments: dict[str, Any]) -> int:
-        return print_comparison(tune(**given_by_name(arguments)))
+        with asked_for(None, given_by_name(arguments)) as settings:
+            return print_comparison(make_tuning(settings, show=True))
 
     return act

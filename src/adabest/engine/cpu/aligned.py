@@ -1,4 +1,4 @@
-"""Memory in which every client's numbers lie alike, so that its results don't depend on who trains beside it.
+"""Aligned memory: every client's numbers lie alike, so that its results don't depend on who trains beside it.
 
 A library of matrix products picks its kernel, and with it the order of its sums, by where operands begin within a line
 of the cache and by how far apart their rows are. If clients simply followed each other in memory, the second of two
@@ -20,7 +20,7 @@ def aligned(like: Tensor, *shape: int) -> Tensor:
 
     Args:
         like: Has the type of the numbers; must lie in the machine's memory.
-        shape: What is wanted. Leading dimensions can be flattened into one without a copy.
+        shape: The shape. Leading dimensions can be flattened into one without a copy.
     """
     line = LINE // like.itemsize
     width = -(-shape[-1] // line) * line

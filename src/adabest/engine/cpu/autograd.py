@@ -1,4 +1,4 @@
-"""Any model, by autograd, one client after another, in the way that convolutions are fastest on a CPU."""
+"""Local training of any model by autograd, one client after another, with the layout that is fastest on a CPU."""
 
 import collections
 import copy
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adabest.engine.cpu.client_rows import ClientRow, batch, clip_factor, place_in_errors
-from adabest.engine.trainer import TrainingResult
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, clip_factor, place_in_errors
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -27,7 +26,7 @@ class Replicas:
         self._layout = _layout(model, sample)
         self._idle: collections.deque[_Replica] = collections.deque()
 
-    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainingResult]:
+    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
         """The local training of a few clients, one after another."""
         try:
             replica = self._idle.pop()
@@ -54,7 +53,7 @@ class _Replica:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def train(self, row: ClientRow, heartbeat: Heartbeat) -> TrainingResult:
+    def train(self, row: ClientRow, heartbeat: Heartbeat) -> TrainedRow:
         """The local training of one client."""
         w = self._laid_out(row.start)
         offset = None if row.offset is None else self._laid_out(row.offset)
@@ -69,7 +68,7 @@ class _Replica:
                 accuracies.append(accuracy)
                 self._descend(row, w, offset)
         model = torch.cat([value.reshape(-1) for value in w])
-        return TrainingResult.of_client(model, torch.stack(losses).to(torch.float64), torch.stack(accuracies))
+        return model, torch.stack(losses).to(torch.float64), torch.stack(accuracies)
 
     def _pass(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
         """Forward and backward: the loss and the accuracy."""
@@ -84,7 +83,7 @@ class _Replica:
 
     @torch.no_grad()
     def _descend(self, row: ClientRow, w: list[Tensor], offset: list[Tensor] | None) -> None:
-        """A local step (see ``engine.local``) in place."""
+        """A local step (see ``engine.local_step``) in place."""
         # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
         g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         if row.scale != 1:

@@ -49,18 +49,23 @@ class ClientRow(NamedTuple):
     decay: float
 
 
+TrainedRow = tuple[Tensor, Tensor, Tensor]
+"""A client after its training: its model ``[P]``, and the loss and accuracy of each of its steps, float64 ``[K_i]``."""
+
+
 def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
     """The clients of a job, in order."""
     steps = torch.tensor(job.steps)
     chosen = sample_table.chosen_samples([job], sample_table.draw_keys([job], torch.device("cpu")), steps)
     chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
-    labels = job.task.data.y_train[chosen]
+    task, round_number = job.task, job.round
+    labels = task.data.y_train[chosen]
     correction, training = job.correction, job.request.training
     for place, client in enumerate(job.clients):
         yield ClientRow(
-            task=job.task,
+            task=task,
             client=client,
-            round=job.round,
+            round=round_number,
             chosen=chosen[place, : int(steps[place])],
             labels=labels[place, : int(steps[place])],
             start=_vector(correction.start, place),

@@ -13,16 +13,15 @@ from torch import Tensor
 
 from adabest.data.augmentation import none
 from adabest.engine.cpu.aligned import aligned
-from adabest.engine.cpu.client_rows import ClientRow, batch, place_in_errors
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, place_in_errors
 from adabest.engine.cpu.linear_steps import scripted_steps
 from adabest.engine.layer_plan import LinearLayer
-from adabest.engine.trainer import TrainingResult
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
 
-_CACHE = 2**20  # bytes that a core has at hand, about
+_CACHE = 2**20  # bytes of a core's own cache, about
 _VECTORS = 3  # parameters, gradient, offset
-_SPAN = 10  # steps between heartbeats
+_STEPS_PER_CALL = 10  # of the TorchScript function, and so between heartbeats
 
 
 class Chain:
@@ -46,13 +45,13 @@ class Chain:
         self.relus = [layer.shape.relu for layer in layers]
         self.biases = [layer.bias is not None for layer in layers]
         self._sizes = [rows * columns for rows, columns in self.sides]
-        scripted_steps()  # is made before there are threads
+        scripted_steps()  # compiles it before there are threads
         self.clients_at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
 
     @torch.no_grad()
-    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainingResult]:
+    def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
         """The local training of a few clients."""
-        # Those with the most steps first: who still trains is always at the beginning.
+        # Those with the most steps first, so that the clients that still train are always at the beginning.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place].chosen), reverse=True)
         ordered = [rows[place] for place in order]
         w = self._packed([row.start for row in ordered])
@@ -67,7 +66,7 @@ class Chain:
                 done = counts[active - 1]
         models = self._unpacked(w)
         trained = [
-            TrainingResult.of_client(model, *_judged(place, row, scores))
+            (model, *_judged(place, row, scores))
             for place, (row, model) in enumerate(zip(ordered, models, strict=True))
         ]
         return [trained[order.index(place)] for place in range(len(rows))]
@@ -86,14 +85,14 @@ class Chain:
         return packed
 
     def _unpacked(self, packed: Tensor) -> Tensor:
-        """The same back again."""
+        """Packed vectors in the order of the model's parameters."""
         vectors = packed.new_empty(packed.shape)
         for own, part in zip(self._plain(vectors), self._parts(packed), strict=True):
             own.copy_(part)
         return vectors
 
     def _offsets(self, rows: Sequence[ClientRow], w: Tensor) -> Tensor:
-        """The offsets of all clients, packed; empty if nobody has one."""
+        """The offsets of all clients, packed; empty if no client has one."""
         if all(row.offset is None for row in rows):
             return w[:, :0]
         nothing = torch.full_like(rows[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
@@ -108,7 +107,7 @@ class Chain:
         return parts
 
     def _plain(self, vectors: Tensor) -> list[Tensor]:
-        """The same as views of vectors in the order of the model's parameters."""
+        """Weights and biases as ``_parts`` has them, as views of vectors in the order of the model's parameters."""
         shapes = self._model.shapes
         pieces = torch.split(vectors, [math.prod(shape) for shape in shapes.values()], dim=1)
         named = dict(zip(shapes, pieces, strict=True))
@@ -145,12 +144,12 @@ class _Stack:
         self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
         self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
-        kept = w.new_tensor([[1.0 - row.eta * row.decay] for row in rows])
+        shrinking = w.new_tensor([[1.0 - row.eta * row.decay] for row in rows])
         self._vectors: list[Any] = [
             w,
             g,
             offsets,
-            kept[:, : any(row.decay != 0 for row in rows)],
+            shrinking[:, : any(row.decay != 0 for row in rows)],
             w.unbind(),
             g.unbind(),
         ]
@@ -158,7 +157,7 @@ class _Stack:
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Steps that are made in one go, from one to before another."""
-        length = _SPAN if self._whole else 1
+        length = _STEPS_PER_CALL if self._whole else 1
         return ((start, min(start + length, last)) for start in range(first, last, length))
 
     def advance(self, active: int, first: int, last: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Local steps of linear layers in a row, as one function that TorchScript can run without Python.
 
 Steps of a small model are so short that Python takes a fifth of their time, and that threads wait for Python's lock
-most of theirs. Where TorchScript can't be had, the function is what it is: ordinary Python, with the same results.
+most of theirs. Where there is no TorchScript, the function runs as ordinary Python, with the same results.
 """
 
 import functools
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
+def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
     steps: int,
     source: Tensor,
     chosen: Tensor,
@@ -33,42 +33,42 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
     all_w: Tensor,
     all_g: Tensor,
     offsets: Tensor,
-    kept: Tensor,
+    shrinking: Tensor,
     w: list[Tensor],
     g: list[Tensor],
     numbers: list[list[float]],
 ) -> None:
-    """Makes local steps of a few clients (see ``engine.local``), all in place.
+    """Makes local steps of a few clients (see ``engine.local_step``), all in place.
 
     What rounds each number by itself, or each row of class scores, is done for all clients at once. What sums over more
     than that, and may do so in an order that depends on what else there is, is done client by client, on matrices
     that lie alike for all of them (see ``engine.cpu.aligned``).
 
     Args:
-        steps: How many.
-        source: All training inputs; empty if the inputs of the (single) step are in their buffer already.
+        steps: The number of steps.
+        source: All training inputs; empty if the inputs of the only step are in ``buffer`` already.
         chosen: The samples of each step, ``[steps, clients * batch]``.
         labels: Their labels, ``[steps, clients, batch, 1]``.
         mean: What is subtracted from inputs.
         std: What they are then divided by.
-        buffer: The inputs of the first layer as samples.
+        buffer: The inputs of the first layer, in the shape of samples.
         outputs: Of each layer, ``[clients, batch, outputs]``; the last are the class scores.
-        of_outputs: The gradients of ``outputs``, likewise.
+        of_outputs: The gradients of ``outputs``, of the same shapes.
         relus: Whether a relu follows each layer.
         minus_one: −1 for each sample, ``[clients, batch, 1]``.
         size: How many samples a batch has.
         scores: Where the class scores are to be, ``[steps, clients, batch, classes]``.
         forward: Of each layer, for each client: two matrices and where their product is to be: inputs, weights,
             outputs.
-        backward: Likewise: inputs, transposed; gradient of the outputs; gradient of the weights.
-        through: Likewise: gradient of the outputs; weights, transposed; gradient of the inputs, which are the outputs
-            of the layer before. Empty for the first layer.
+        backward: As ``forward``: inputs, transposed; gradient of the outputs; gradient of the weights.
+        through: As ``forward``: gradient of the outputs; weights, transposed; gradient of the inputs, which are the
+            outputs of the layer before. Empty for the first layer.
         all_w: All parameters, ``[clients, P]``: the memory of the weights.
-        all_g: Their gradients, likewise.
-        offsets: o of each client, likewise; empty for none.
-        kept: 1 − η (λ + ρ′) of each client, ``[clients, 1]``; empty if that is 1 for all.
+        all_g: Their gradients, ``[clients, P]``.
+        offsets: o of each client, ``[clients, P]``; empty for none.
+        shrinking: 1 − η (λ + ρ′) of each client, ``[clients, 1]``; empty if that is 1 for all.
         w: Each client's parameters, by themselves.
-        g: Their gradients, likewise.
+        g: Each client's gradients, by themselves.
         numbers: s, ρ, η and the clip (0 for none) of each client.
     """
     depth = len(outputs)
@@ -101,8 +101,8 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
             rho = numbers[client][1]
             if rho != 0.0:
                 g[client].add_(w[client], alpha=rho)
-        if kept.numel() > 0:
-            all_w.mul_(kept)
+        if shrinking.numel() > 0:
+            all_w.mul_(shrinking)
         for client in range(len(numbers)):
             eta, clip = numbers[client][2], numbers[client][3]
             factor = 1.0
@@ -116,11 +116,11 @@ def local_steps(  # noqa: PLR0917 - TorchScript knows no classes of ours
 
 @functools.cache
 def scripted_steps() -> Callable[..., None]:
-    """``local_steps`` as TorchScript, or as it is where there is none."""
+    """``local_steps`` as TorchScript; as Python where there is no TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather have models compiled, which takes a C++ compiler
         try:
             scripted: Callable[..., None] = torch.jit.script(local_steps)
-        except Exception:  # whatever a later version may say
+        except Exception:  # a later version may raise anything
             return local_steps
     return scripted

@@ -1,4 +1,4 @@
-"""Memory that torch frees and soon wants again.
+"""Settings of the C library's allocator.
 
 Convolutions allocate and free blocks of many megabytes in every step. By default glibc hands such blocks back to the
 system and asks for them again, page by page, which takes a fifth of the time.
@@ -18,7 +18,7 @@ _USUAL = {_MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
 
 @contextlib.contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Within, what is freed stays with the process. Does nothing where the C library isn't glibc."""
+    """Within, freed memory stays with the process. Does nothing where the C library isn't glibc."""
     if not _has_glibc():
         yield
         return

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.client_rows import client_rows
+from adabest.engine.cpu.client_rows import TrainedRow, client_rows
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.layer_plan import LinearLayer, plan
@@ -81,10 +81,10 @@ class CpuTrainer:
         """Trains the clients of several runs, a few of them at a time on each core."""
         rows = [row for job in jobs for row in client_rows(job)]
         size = self._method.clients_at_a_time
-        pieces: list[Callable[[Heartbeat], list[TrainingResult]]] = [
+        pieces: list[Callable[[Heartbeat], list[TrainedRow]]] = [
             partial(self._method.train, rows[first : first + size]) for first in range(0, len(rows), size)
         ]
         with malloc.freed_memory_kept():
             trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
-        results = (result for piece in trained for result in piece)
-        return [TrainingResult.joined([next(results) for _ in job.clients]) for job in jobs]
+        done = (row for piece in trained for row in piece)
+        return [TrainingResult.of_clients([next(done) for _ in job.clients]) for job in jobs]

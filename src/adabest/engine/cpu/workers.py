@@ -1,4 +1,4 @@
-"""Threads that train clients side by side, each client on one core.
+"""Worker threads that train clients side by side, each client on one core.
 
 Torch computes without Python's lock, so threads of this kind keep all cores busy and, unlike several threads within one
 operation, never wait for each other. A client that trains alone has one core, too: with several, its sums would be
@@ -18,15 +18,15 @@ from adabest.tasks.base import Heartbeat
 Result = TypeVar("Result")
 
 _CORES = torch.get_num_threads()  # what torch found, before a run with a small model asks it for a single thread
-_LOOK_EVERY = 0.05  # seconds between heartbeats while only other threads have work left
+_HEARTBEAT_SECONDS = 0.05  # between heartbeats while only other threads have work left
 
 
-class _Over(Exception):
+class _Stopped(Exception):
     """Another thread has failed, or the user has interrupted."""
 
 
 def number_of_workers(threads: int | None) -> int:
-    """How many clients train at the same time, if so many threads are asked for, or if nobody says how many."""
+    """How many clients train at the same time: the threads asked for, by default one per core."""
     return threads or max(_CORES, torch.get_num_threads())
 
 
@@ -47,43 +47,43 @@ def side_by_side(pieces: Sequence[Callable[[Heartbeat], Result]], heartbeat: Hea
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(pieces)):
         waiting.put(number)
-    over = threading.Event()
+    stopped = threading.Event()
 
-    def look() -> None:
-        if over.is_set():
-            raise _Over
+    def check() -> None:
+        if stopped.is_set():
+            raise _Stopped
 
-    def look_and_beat() -> None:
-        look()
+    def check_and_beat() -> None:
+        check()
         heartbeat()
 
     def work(beat: Heartbeat) -> None:
         torch.set_num_threads(1)
-        while not over.is_set():
+        while not stopped.is_set():
             try:
                 number = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
                 results[number] = pieces[number](beat)
-            except _Over:
+            except _Stopped:
                 return
-            except BaseException as error:  # whatever it is, it is raised again where the work was asked for
+            except BaseException as error:  # is raised again in the calling thread
                 errors[number] = error
-                over.set()
+                stopped.set()
 
-    helpers = [threading.Thread(target=work, args=(look,), daemon=True) for _ in range(workers - 1)]
+    helpers = [threading.Thread(target=work, args=(check,), daemon=True) for _ in range(workers - 1)]
     with one_thread():
         try:
             for helper in helpers:
                 helper.start()
-            work(look_and_beat)
+            work(check_and_beat)
             for helper in helpers:
                 while helper.is_alive():
-                    helper.join(_LOOK_EVERY)
+                    helper.join(_HEARTBEAT_SECONDS)
                     heartbeat()
         finally:
-            over.set()
+            stopped.set()
             for helper in helpers:
                 helper.join()
     if errors:

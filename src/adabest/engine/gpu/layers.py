@@ -1,4 +1,4 @@
-"""The layers of a plan at work: what each keeps between forward and backward, for all clients at once."""
+"""The layers of a program: forward and backward passes of all clients at once, with the buffers between them."""
 
 from typing import Any
 
@@ -202,8 +202,8 @@ class FunctionalWork:
 Work = ConvolutionWork | LinearWork | FunctionalWork
 
 
-def plain(value: Tensor, before: Work | None, shape: tuple[int, ...]) -> Tensor:
-    """What a layer gave, or what comes from the data set, in torch's own layout ``[clients, batch, *shape]``."""
+def in_torch_layout(value: Tensor, before: Work | None, shape: tuple[int, ...]) -> Tensor:
+    """The output of a layer, or an input from the data set, in torch's own layout ``[clients, batch, *shape]``."""
     lead = value.shape[:2]
     if isinstance(before, ConvolutionWork):
         inside = twins.interior(value, before.layer.shape.pooled)[..., : before.layer.shape.outputs]
@@ -212,10 +212,10 @@ def plain(value: Tensor, before: Work | None, shape: tuple[int, ...]) -> Tensor:
     return value.flatten(2)[..., :features].reshape(*lead, *shape)
 
 
-def taken_in(value: Tensor, before: Work | None, work: Work) -> Tensor:
-    """What a layer gave, as the next one wants it. ``before`` is None where it comes from the data set."""
+def as_input(value: Tensor, before: Work | None, work: Work) -> Tensor:
+    """The output of a layer in the layout of the next one's input. ``before`` is None for inputs from the data set."""
     if isinstance(work, FunctionalWork):
-        return plain(value, before, work.layer.input)
+        return in_torch_layout(value, before, work.layer.input)
     if not isinstance(before, FunctionalWork):
         return value
     if isinstance(work, LinearWork):
@@ -223,13 +223,13 @@ def taken_in(value: Tensor, before: Work | None, work: Work) -> Tensor:
     return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
 
 
-def handed_back(gradient: Tensor, work: Work | None, before: Work) -> Tensor:
-    """The gradient of a layer's input, as that of the output of the one before. ``work`` is None for the loss's."""
+def as_output_gradient(gradient: Tensor, work: Work | None, before: Work) -> Tensor:
+    """The gradient of a layer's input in the layout of the output before it. ``work`` is None for that of the loss."""
     outside = work is None or isinstance(work, FunctionalWork)
     if isinstance(before, FunctionalWork):
         if isinstance(work, ConvolutionWork):
             gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
-        return plain(gradient, None, before.layer.output)
+        return in_torch_layout(gradient, None, before.layer.output)
     if isinstance(before, LinearWork):
         shape = before.layer.shape
         if not outside:

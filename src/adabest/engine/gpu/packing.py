@@ -1,4 +1,4 @@
-"""Where the parameters of a plan's layers lie in a packed vector, and how to get there and back.
+"""The packing of a model's parameters: their places in a packed vector, and the way there and back.
 
 A model's vector has the parameters one after another, in torch's layout. The operators want them aligned, padded, and a
 convolution's with its outputs last. Padding is zero and stays so: its gradients are zero.
@@ -57,8 +57,8 @@ def packing(
     Args:
         layers: The layers.
         shapes: The shape of each parameter, in the order of the model's vector.
-        operators: Who will work on them, which decides how many partial sums of squares there are.
-        device: Where.
+        operators: The operators that work on them, which decide how many partial sums of squares there are.
+        device: Where the packed vectors lie.
     """
     starts = dict(zip(shapes, np.cumsum([0, *(int(np.prod(shape)) for shape in shapes.values())]), strict=False))
     pieces: list[np.ndarray] = []

@@ -24,9 +24,9 @@ from adabest.engine.gpu.layers import (
     FunctionalWork,
     LinearWork,
     Work,
-    handed_back,
-    plain,
-    taken_in,
+    as_input,
+    as_output_gradient,
+    in_torch_layout,
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
@@ -40,17 +40,17 @@ _WARM_UP = 2
 
 @dataclass(frozen=True)
 class Setting:
-    """What all clients of a program have in common.
+    """The model, the data and the number formats that all clients of a program share.
 
     Attributes:
         layers: The model.
         packing: Where its parameters lie.
         shapes: The shape of each parameter, by name.
-        operators: Who does the work.
+        operators: The kernels, or their twins.
         inputs: All training inputs.
         labels: Their labels.
         mean: What is subtracted from an input, one value a channel.
-        deviation: What it is divided by, likewise.
+        deviation: What it is divided by, one value a channel.
         augment: Own augmentation of the user, a function of normalised images and random bits; None for none, or for
             the one that ``gather`` knows.
         loss: Own loss of the user; None for cross-entropy.
@@ -87,11 +87,11 @@ class Setting:
 
 @dataclass
 class Cohort:
-    """What differs from client to client; tensors are ``[clients, ...]``.
+    """The clients of one training as packed tensors, ``[clients, ...]``.
 
     Attributes:
         start: Where each begins, packed; training works in a copy.
-        offset: o, packed; None if nobody has one.
+        offset: o, packed; None if no client has one.
         scale: s.
         rho: ρ.
         rates: η, the clip and the decay.
@@ -116,10 +116,10 @@ class Program:
     """The buffers and operators with which a number of clients train side by side.
 
     Attributes:
-        clients: How many.
-        steps: How many local steps they make at most.
+        clients: The number of clients.
+        steps: The most local steps that they make.
         losses: The loss of each sample of each step, ``[steps, clients, batch]``.
-        right: Whether it was classified rightly, likewise.
+        right: Whether it was classified rightly, ``[steps, clients, batch]``.
     """
 
     def __init__(self, setting: Setting, clients: int, steps: int, device: torch.device) -> None:
@@ -158,11 +158,11 @@ class Program:
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
-        self._aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._side_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, apart from what functional layers need on their way."""
+        """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
         return self._allocator.bytes
 
     def run_dry_step(self) -> None:
@@ -217,7 +217,7 @@ class Program:
         self._graphs[has_codes, has_offset].replay()
 
     def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
-        """Captures a step, after trials that compile its kernels and leave everything as it was."""
+        """Captures a step as a CUDA graph, after trials that compile its kernels; parameters stay as they were."""
         before = self._w.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
@@ -243,27 +243,29 @@ class Program:
         self._gather(source)
         value, before = self._x, None
         for work in self._works:
-            value = work.forward(taken_in(value, before, work), self._half, self._pace, self._keys)
+            value = work.forward(as_input(value, before, work), self._half, self._pace, self._keys)
             before = work
-        gradient: Tensor | None = self._lose(source, value)
+        gradient: Tensor | None = self._loss_gradient(source, value)
         after: Work | None = None
         for work in reversed(self._works):
             assert gradient is not None
-            gradient = work.input_gradient(handed_back(gradient, after, work), self._half, self._pace)
-            with self._side_by_side(last=gradient is None):
+            gradient = work.input_gradient(as_output_gradient(gradient, after, work), self._half, self._pace)
+            with self._on_side_stream(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
             after = work
-        if self._aside is not None and len(self._works) > 1:  # a capture can't wait for a stream that it never reached
-            torch.cuda.current_stream().wait_stream(self._aside)
+        if (
+            self._side_stream is not None and len(self._works) > 1
+        ):  # a capture can't wait for a stream that it never reached
+            torch.cuda.current_stream().wait_stream(self._side_stream)
         self._operators.update(direction, self._pace, self._rates, self._half)
         self._step.add_(1)
 
-    def _side_by_side(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Where the gradient of a layer's weights is computed: beside what follows, if anything does."""
-        if self._aside is None or last:
+    def _on_side_stream(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """The stream for the gradient of a layer's weights: the side stream, unless it is the last thing to compute."""
+        if self._side_stream is None or last:
             return contextlib.nullcontext()
-        self._aside.wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self._aside)
+        self._side_stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._side_stream)
 
     def _gather(self, source: Source) -> None:
         setting = self._setting
@@ -284,10 +286,12 @@ class Program:
             images = vmap(setting.augment)(images, bits).flatten(0, 1)
             twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
 
-    def _lose(self, source: Source, scores: Tensor) -> Tensor:
+    def _loss_gradient(self, source: Source, scores: Tensor) -> Tensor:
         """The gradient of the loss with respect to the scores."""
         setting, step = self._setting, self._step.to(torch.int64)
-        scores = plain(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
+        scores = (
+            in_torch_layout(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
+        )
         if setting.loss is None:
             self._operators.cross_entropy(
                 source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right
@@ -327,7 +331,7 @@ class Program:
 
 
 def _input_shape(setting: Setting) -> InputShape:
-    """What the first layer reads."""
+    """The shape in which the first layer reads its inputs."""
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
         return unfolded_or_not(first.shape)
@@ -342,7 +346,7 @@ def _stored_scores(setting: Setting) -> int:
 
 @contextlib.contextmanager
 def _torch_quiet() -> Iterator[None]:
-    """Without torch's remark that it does some operation for one client after another: a user can't change that."""
+    """Silences torch's warning that it does some operation for one client after another: a user can't change that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield

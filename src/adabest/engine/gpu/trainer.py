@@ -217,7 +217,7 @@ class GpuTrainer:
 
 
 def setting(task: ClassificationTask, precision: Precision) -> Setting:
-    """What the clients of all tasks of a task's kind have in common."""
+    """The setting of all tasks of a task's kind."""
     device, master = task.model.vector.device, task.model.vector.dtype
     operand = torch.bfloat16 if precision.half else master
     data = task.data

@@ -95,7 +95,7 @@ class PageRun:
         }[self.ending]
 
 
-def entries_of(shown: Sequence[PageRun]) -> dict[str, list[PageRun]]:
+def page_entries(shown: Sequence[PageRun]) -> dict[str, list[PageRun]]:
     """Runs by what tells them apart, those of several seeds together.
 
     A label is the algorithm and as many settings as it takes to tell all entries apart. Of runs that are the same in

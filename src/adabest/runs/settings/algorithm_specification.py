@@ -149,7 +149,8 @@ def refuse_hyperparameters(keywords: Mapping[str, Any], algorithms: Iterable[Any
                 own, right = algorithm_options(owner), f'algorithm="{owner},{name}={value}"'
             else:
                 kind = type(algorithm)
-                own, right = options_of(kind), f"algorithm={kind.__name__}({name}={value!r})"
+                own = options_of(kind) if dataclasses.is_dataclass(kind) else {}
+                right = f"algorithm={kind.__name__}({name}={value!r})"
             if name in own:
                 raise InputError(
                     f"{name} is a hyper-parameter, which is given with its algorithm and not as a keyword: {right}"

@@ -1,4 +1,4 @@
-"""What the operators read and write beside activations."""
+"""The buffers that operators read and write beside activations."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Direction:
-    """Where the corrected gradients of all clients are put together: d = s ∇L + o + ρ w.
+    """The corrected gradients of all clients, d = s ∇L + o + ρ w, and what they are computed from.
 
     Attributes:
         d: The result, ``[clients, packed parameters]``.
@@ -67,7 +67,7 @@ class Source:
         inputs: All training inputs, ``[samples, *shape]``.
         labels: Their labels, ``[samples]``.
         mean: What is subtracted, one value a channel.
-        deviation: What it is divided by, likewise.
+        deviation: What it is divided by, one value a channel.
         chosen: The samples of each step, int32 ``[steps, clients, batch]``.
         flip_crop_codes: How each image is flipped and cropped, int32 ``[steps, clients, batch]`` (see
             ``data.augmentation.encode_flip_crop``); None if none is.

@@ -1,4 +1,4 @@
-"""Which operators a batched program is made of: Triton kernels, or their twins in plain torch."""
+"""The choice of a program's operators: Triton kernels, or their twins in plain torch."""
 
 import importlib.util
 import warnings

@@ -340,7 +340,7 @@ def weight_gradient(
     blocks = BLOCKS["weight gradient", x.element_size()]
     block_outputs, block_depth = _block(outputs), _block(shape.depth, blocks.depth)
     count = triton.cdiv(shape.depth, block_depth)
-    together = _together(count)
+    together = _blocks_per_program(count)
     grid = (count // together * triton.cdiv(outputs, block_outputs), parts(shape, images).weight, clients)
     _weight_gradient[grid](
         x, dense, partial, pace.step, pace.steps,
@@ -366,7 +366,7 @@ def weight_gradient_of_pools(
     blocks = BLOCKS["weight gradient of pools", x.element_size()]
     block_outputs, block_depth = _block(outputs), _block(shape.depth, blocks.depth)
     count = triton.cdiv(shape.depth, block_depth)
-    together = _together(count)
+    together = _blocks_per_program(count)
     programs = count // together * triton.cdiv(outputs, block_outputs)
     _weight_gradient_of_pools[(programs, parts(shape, images).pools, clients)](
         x, dy, kind, partial, bias, pace.step, pace.steps,
@@ -403,8 +403,8 @@ def _block(count: int, most: int = 64) -> int:
     return min(most, max(16, triton.next_power_of_2(count)))
 
 
-def _together(count: int) -> int:
-    """How many of so many blocks one program takes, all of which share what it loads of the gradients."""
+def _blocks_per_program(count: int) -> int:
+    """How many blocks one program takes, which share what it loads of the gradients."""
     return max(number for number in range(1, 6) if count % number == 0)
 
 

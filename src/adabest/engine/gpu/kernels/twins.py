@@ -225,7 +225,7 @@ def cross_entropy(
         classes: How many there are.
         dy: The gradient, of the same shape; zero in the padding.
         losses: ``[steps, clients, batch]``, of which the current step is written.
-        right: Likewise.
+        right: Whether each sample is classified rightly, of the same shape as ``losses``.
     """
     step = pace.step.to(torch.int64)
     labels = source.labels[source.chosen.index_select(0, step)[0].to(torch.int64)]
@@ -268,7 +268,7 @@ def slots(size: int) -> int:
 
 
 def linear_slots(shape: LinearShape) -> tuple[int, int]:
-    """Likewise, for a linear layer's weight and bias."""
+    """Here no sums of squares are kept for a linear layer's weight and bias either."""
     return 0, 0
 
 

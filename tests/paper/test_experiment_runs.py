@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 from small_specification import make_specification
-from tiny_runs import Killed, ends_after
+from tiny_runs import Killed, ends_after, with_algorithm
 
 import adabest
 from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.run_group import make_runs
-from adabest.paper import reproduction as reproduce_module
-from adabest.paper.reproduction import Reproduction, Request
+from adabest.paper import experiment_runs
+from adabest.paper.experiment_runs import ExperimentRequest, ExperimentRuns
 from adabest.paper.specification import Rule, Specification
 from adabest.runs.build import environment
-from adabest.runs.results_file import Result, Results, Tuning, provenance_of, read_choices, write_choices
+from adabest.runs.results_file import Choice, Result, Results, provenance_of, read_choices, write_choices
 
 
-def request(specification: Specification | None = None, cells: list[str] | None = None, **parts: Any) -> Request:
+def request(
+    specification: Specification | None = None, cells: list[str] | None = None, **parts: Any
+) -> ExperimentRequest:
     chosen = specification or make_specification()
-    return Request(
+    return ExperimentRequest(
         **{
             "specification": chosen,
             "cells": chosen.chosen_cells(cells or []),
@@ -33,8 +35,8 @@ def request(specification: Specification | None = None, cells: list[str] | None 
     )
 
 
-def make(folder: Path, asked: Request) -> Results:
-    making = Reproduction(asked, folder)
+def make(folder: Path, asked: ExperimentRequest) -> Results:
+    making = ExperimentRuns(asked, folder)
     making.check()
     return making.make(lambda so_far: so_far.write(folder / "small.json"))
 
@@ -105,8 +107,8 @@ class TestMade:
             assert options["lanes"] == 3
             return make_runs(planned, folder, **options)
 
-        monkeypatch.setattr(reproduce_module, "make_runs", watched)
-        make(tmp_path, request(lanes=3, choices=[Tuning("*", "adabest", {"beta": 0.2}, [], 1, [0])]))
+        monkeypatch.setattr(experiment_runs, "make_runs", watched)
+        make(tmp_path, request(lanes=3, choices=[Choice("*", "adabest", {"beta": 0.2}, [], 1, [0])]))
         assert [sorted({label.split("/")[0] for label in labels}) for labels in together] == [["iid"], ["skewed"]]
         assert [len(labels) for labels in together] == [4, 4]
 
@@ -119,14 +121,14 @@ class TestMade:
             blind[folder.name] = options["blind"]
             return make_runs(planned, folder, **options)
 
-        monkeypatch.setattr(reproduce_module, "make_runs", watched)
+        monkeypatch.setattr(experiment_runs, "make_runs", watched)
         make(tmp_path, request(cells=["iid/few"]))
         assert blind == {"tuning": True, tmp_path.name: False}
 
     def test_a_run_alone_is_the_same_run(self, made: tuple[Path, Results], tmp_path: Path) -> None:
         _, results = made
         kept = next(run for run in results.runs if run.key == ("skewed/few", "adabest", 1))
-        alone = adabest.run(**kept.settings, out=tmp_path / "alone", show=False)
+        alone = adabest.run(**with_algorithm(kept.settings), out=tmp_path / "alone", show=False)
         assert alone.final == kept.final
 
 
@@ -165,7 +167,7 @@ class TestAgain:
     def test_other_settings_are_refused_before_anything_is_run(self, tmp_path: Path) -> None:
         cell = ["iid/all"]
         make(tmp_path, request(cells=cell))
-        other = Reproduction(request(cells=[*cell, "skewed/all"], rounds=5), tmp_path)
+        other = ExperimentRuns(request(cells=[*cell, "skewed/all"], rounds=5), tmp_path)
         with pytest.raises(InputError, match=r"holds a run with other settings \(rounds\); choose another folder$"):
             other.check()
         assert not (tmp_path / "skewed").exists()
@@ -179,15 +181,15 @@ class TestAsked:
 
     def test_choices_of_another_algorithm_or_cell_do_not_count(self, tmp_path: Path) -> None:
         choices = [
-            Tuning("skewed/*", "adabest", {"beta": 0.2}, [], 1, [0]),
-            Tuning("*", "feddyn", {"mu": 1.0}, [], 1, [0]),
+            Choice("skewed/*", "adabest", {"beta": 0.2}, [], 1, [0]),
+            Choice("*", "feddyn", {"mu": 1.0}, [], 1, [0]),
         ]
         results = make(tmp_path, request(cells=["iid/all"], choices=choices))
         assert {run.settings.get("beta") for run in results.runs} == {None, 0.5}
 
     def test_choices_win_over_what_is_fixed(self, tmp_path: Path) -> None:
         results = make(
-            tmp_path, request(cells=["iid/all"], choices=[Tuning("*", "adabest", {"beta": 0.2}, [], 1, [0])])
+            tmp_path, request(cells=["iid/all"], choices=[Choice("*", "adabest", {"beta": 0.2}, [], 1, [0])])
         )
         assert [run.settings["beta"] for run in results.runs if run.entry == "adabest"] == [0.2]
 

@@ -11,7 +11,16 @@ import pytest
 from paper_results import made, of
 
 from adabest import InputError
-from adabest.paper.facts import ALGORITHMS, Reported, all_cells, as_cell, cells_in_order, in_order, label, reported
+from adabest.paper.facts import (
+    ALGORITHMS,
+    Reported,
+    all_cells,
+    as_table_cell,
+    cells_in_order,
+    in_order,
+    label,
+    reported,
+)
 from adabest.paper.rendering import Rendered, render
 from adabest.paper.scores import Score, judge, score, smooth
 from adabest.report.table import Table
@@ -59,8 +68,8 @@ class TestFacts:
         assert reported("balanced/1000", "adabest") is None
 
     def test_names(self) -> None:
-        assert as_cell("cifar10/1/0.03") == ("cifar10", "1", "0.03")
-        assert [as_cell(name) for name in ("cifar10/1", "cifar10/5/iid", "cifar10/1/0.5", "0.005")] == [None] * 4
+        assert as_table_cell("cifar10/1/0.03") == ("cifar10", "1", "0.03")
+        assert [as_table_cell(name) for name in ("cifar10/1", "cifar10/5/iid", "cifar10/1/0.5", "0.005")] == [None] * 4
         assert label("adabest,beta=0.9,mu=0.02") == "AdaBest, β = 0.9, μ = 0.02"
         assert label("scaffold") == "SCAFFOLD"
         assert label("mine:Own") == "mine:Own"

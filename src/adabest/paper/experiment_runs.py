@@ -13,7 +13,7 @@ from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.run_group import make_room, make_runs
 from adabest.paper.specification import Cell, Specification
-from adabest.runs.results_file import CHOICES, Result, Results, Tuning, provenance, write_choices
+from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
 from adabest.runs.settings.resolution import resolve
 from adabest.runs.settings.run_plan import Plan
@@ -23,7 +23,7 @@ TUNING = "tuning"
 
 
 @dataclass(frozen=True)
-class Request:
+class ExperimentRequest:
     """What is asked of an experiment.
 
     Attributes:
@@ -43,7 +43,7 @@ class Request:
     seeds: Sequence[int]
     rounds: int | None = None
     execution: Mapping[str, Any] | None = None
-    choices: Sequence[Tuning] = ()
+    choices: Sequence[Choice] = ()
     lanes: int | None = None
 
     def settings(self, cell: Cell, entry: str, seed: int) -> dict[str, Any]:
@@ -51,12 +51,12 @@ class Request:
         settings = {**self.specification.settings_of(cell, entry), **(self.execution or {}), "seed": seed}
         return settings if self.rounds is None else {**settings, "rounds": self.rounds}
 
-    def chosen(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> dict[str, Any]:
+    def chosen(self, choices: Sequence[Choice], cell: Cell, entry: str) -> dict[str, Any]:
         """What was chosen for an entry in a cell; one that stands for certain values, and isn't tuned, keeps them."""
         choice = self._choice(choices, cell, entry)
         return {} if choice is None else dict(choice.chosen)
 
-    def _choice(self, choices: Sequence[Tuning], cell: Cell, entry: str) -> Tuning | None:
+    def _choice(self, choices: Sequence[Choice], cell: Cell, entry: str) -> Choice | None:
         algorithm = self.specification.entries[entry]["algorithm"]
         if entry != algorithm and self.specification.tuned_by(cell.name, entry) is None:
             return None
@@ -103,7 +103,7 @@ class Request:
         return list(groups.values())
 
 
-def _refuse_other_settings(choice: Tuning) -> None:
+def _refuse_other_settings(choice: Choice) -> None:
     """Refuses a choice that would change more than an algorithm's hyper-parameters: it is read from a file.
 
     Raises:
@@ -118,7 +118,7 @@ def _refuse_other_settings(choice: Tuning) -> None:
             )
 
 
-class _Job(NamedTuple):
+class _SpecifiedRun(NamedTuple):
     """A run that is to be made.
 
     Attributes:
@@ -134,10 +134,10 @@ class _Job(NamedTuple):
     point: Mapping[str, Any] = MappingProxyType({})
 
 
-class Reproduction:
+class ExperimentRuns:
     """An experiment in the making."""
 
-    def __init__(self, request: Request, folder: Path, *, show: bool = False) -> None:
+    def __init__(self, request: ExperimentRequest, folder: Path, *, show: bool = False) -> None:
         self._request, self._folder, self._show = request, folder, show
         self._datasets: dict[str, Dataset] = {}  # each is read once
 
@@ -183,7 +183,7 @@ class Reproduction:
                 tell(results)
         return results
 
-    def _tune(self, cells: Sequence[Cell]) -> list[Tuning]:
+    def _tune(self, cells: Sequence[Cell]) -> list[Choice]:
         """Tries the values of everything in some cells that is to be tuned, and chooses."""
         trials = self._trials(cells)
         made = self._run(trials, self._folder / TUNING, blind=True)
@@ -196,7 +196,7 @@ class Reproduction:
             tried = [Point.of(values, runs) for values, runs in points.values()]
             runs = next(iter(points.values()))[1]
             choices.append(
-                Tuning(
+                Choice(
                     cells=place[0],
                     algorithm=runs[0].config.algorithm,
                     # Where all diverge there is nothing to choose, and the table is to show just that.
@@ -209,7 +209,7 @@ class Reproduction:
             )
         return choices
 
-    def _trials(self, cells: Sequence[Cell]) -> list[_Job]:
+    def _trials(self, cells: Sequence[Cell]) -> list[_SpecifiedRun]:
         """The runs by which values are chosen in some cells, unless they were chosen before."""
         request, trials = self._request, []
         for cell in cells:
@@ -224,10 +224,12 @@ class Reproduction:
                         settings["evaluate_every"] = settings["rounds"]
                         settings.pop("average_from", None)
                         name = ",".join([entry, *(f"{key}={value}" for key, value in point.items())])
-                        trials.append(_Job((cell.name, entry), f"{cell.name}/{name},seed={seed}", settings, point))
+                        trials.append(
+                            _SpecifiedRun((cell.name, entry), f"{cell.name}/{name},seed={seed}", settings, point)
+                        )
         return trials
 
-    def _chosen(self, choices: Sequence[Tuning], cells: Sequence[Cell]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    def _chosen(self, choices: Sequence[Choice], cells: Sequence[Cell]) -> dict[tuple[str, str], Mapping[str, Any]]:
         """What was chosen in some cells, by cell and entry."""
         found = {
             (cell.name, entry): self._request.chosen(choices, cell, entry)
@@ -238,10 +240,10 @@ class Reproduction:
 
     def _jobs(
         self, cells: Sequence[Cell], seed: int, chosen: Mapping[tuple[str, str], Mapping[str, Any]]
-    ) -> list[_Job]:
+    ) -> list[_SpecifiedRun]:
         """The runs of some cells with a seed."""
         return [
-            _Job(
+            _SpecifiedRun(
                 (cell.name, entry),
                 f"{cell.name}/{entry},seed={seed}",
                 {**self._request.settings(cell, entry, seed), **chosen.get((cell.name, entry), {})},
@@ -250,7 +252,7 @@ class Reproduction:
             for entry in self._request.entries
         ]
 
-    def _run(self, jobs: Sequence[_Job], folder: Path, *, blind: bool = False) -> Mapping[str, Run]:
+    def _run(self, jobs: Sequence[_SpecifiedRun], folder: Path, *, blind: bool = False) -> Mapping[str, Run]:
         """Makes runs, by label; blind if something is to be chosen by them."""
         if not jobs:
             return {}
@@ -258,7 +260,7 @@ class Reproduction:
         make_room(planned, folder, overwrite=None)
         return make_runs(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
 
-    def _plan(self, jobs: Sequence[_Job]) -> Plan:
+    def _plan(self, jobs: Sequence[_SpecifiedRun]) -> Plan:
         runs = {}
         for job in jobs:
             runs[job.label] = resolve(job.settings, self._dataset(job.settings["dataset"]))

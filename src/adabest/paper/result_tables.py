@@ -9,7 +9,7 @@ from adabest.paper.scores import score
 from adabest.report.entries import finals
 from adabest.report.numbers import MISSING, mean_and_spread
 from adabest.report.table import Table, rounds_to
-from adabest.runs.results_file import Result, Results, Tuning
+from adabest.runs.results_file import Choice, Result, Results
 
 Runs = Mapping[str, Mapping[str, Sequence[Result]]]  # of several seeds, by setting and entry
 
@@ -27,7 +27,7 @@ def dataset_of(runs: Mapping[str, Sequence[Result]]) -> str:
     return next(str(run.settings.get("dataset", "")) for group in runs.values() for run in group)
 
 
-def entries_of(runs: Runs) -> list[str]:
+def entries_in_order(runs: Runs) -> list[str]:
     """All that is compared, in the order of Table 1."""
     return in_order({entry for entries in runs.values() for entry in entries})
 
@@ -46,7 +46,7 @@ def final_table(runs: Runs) -> Table:
 
 def rounds_table(runs: Runs) -> Table:
     """The first evaluated round that reaches an accuracy, mean over seeds, and how much sooner than FedAvg that is."""
-    shown = entries_of(runs)
+    shown = entries_in_order(runs)
     rows = []
     for cell, entries in runs.items():
         for target in TARGETS.get(dataset_of(entries), ()):
@@ -84,7 +84,7 @@ def _reached(values: Sequence[int | None], plain: tuple[str, float] | None) -> s
 
 def models_table(runs: Runs) -> Table:
     """The models of a run beside each other: a row for each, a column for each algorithm."""
-    shown = entries_of(runs)
+    shown = entries_in_order(runs)
     rows = []
     for cell, entries in runs.items():
         for metric, words in _MODELS.items():
@@ -111,7 +111,7 @@ def provenance_table(results: Results) -> Table:
     return Table(("command", "runs", "seeds", *facts[1:]), tuple(rows), "Where the numbers come from")
 
 
-def tuning_table(tuning: Sequence[Tuning]) -> Table:
+def choices_table(tuning: Sequence[Choice]) -> Table:
     """What was tried on validation clients, and what was chosen."""
     head = ("cells", "algorithm", "validation accuracy %, chosen in bold", "rounds", "seeds")
     rows = (
@@ -127,7 +127,7 @@ def tuning_table(tuning: Sequence[Tuning]) -> Table:
     return Table(head, tuple(rows), "Chosen on validation clients")
 
 
-def _points(tuning: Tuning) -> list[Point]:
+def _points(tuning: Choice) -> list[Point]:
     return [Point(tried["point"], tried["validation_accuracy"], tried["status"]) for tried in tuning.grid]
 
 

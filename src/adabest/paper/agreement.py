@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from adabest.paper.facts import ALGORITHMS, ROUNDS, Cell, Reported, as_cell, cells_in_order, reported
+from adabest.paper.facts import ALGORITHMS, ROUNDS, Reported, TableCell, as_table_cell, cells_in_order, reported
 from adabest.paper.scores import Score, Verdict, judge, score
 from adabest.report.entries import Measured
 from adabest.report.numbers import MISSING, with_sign, with_spread
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     """
 
     name: str
-    cell: Cell
+    cell: TableCell
     algorithm: str
     ours: Score
     paper: Reported
@@ -46,7 +46,7 @@ def lines(runs: Mapping[str, Mapping[str, Sequence[Measured]]]) -> list[Line]:
     """
     found = []
     for name in cells_in_order(runs):
-        cell = as_cell(name)
+        cell = as_table_cell(name)
         for algorithm in ALGORITHMS:
             paper = reported(name, algorithm)
             if cell is None or paper is None or algorithm not in runs[name]:
@@ -58,7 +58,7 @@ def lines(runs: Mapping[str, Mapping[str, Sequence[Measured]]]) -> list[Line]:
     return found
 
 
-def comparison_table(compared: Iterable[Line], title: str = "Table 1: ours beside the paper's") -> Table:
+def agreement_table(compared: Iterable[Line], title: str = "Table 1: ours beside the paper's") -> Table:
     """Each accuracy beside the paper's."""
     head = ("cell", "algorithm", "ours %", "n", "paper %", "difference", "allowed", "within")
     return Table(head, tuple(_row(line) for line in compared), title)
@@ -68,7 +68,7 @@ def outside_table(compared: Iterable[Line]) -> Table:
     """Those that aren't within what is allowed: what diverged, then the largest difference first."""
     outside = [(line, line.verdict) for line in compared if line.verdict is not None and not line.verdict.within]
     outside.sort(key=lambda miss: -math.inf if miss[1].difference is None else -abs(miss[1].difference))
-    return comparison_table([line for line, _ in outside], "Table 1: where ours isn't the paper's")
+    return agreement_table([line for line, _ in outside], "Table 1: where ours isn't the paper's")
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _row(line: Line) -> tuple[str, ...]:
     return (line.name, line.algorithm, shown, ours.seeds, with_spread(paper.mean, paper.std), *judged)
 
 
-def comparison_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str]:
+def agreement_notes(compared: Sequence[Line], wanted: Sequence[str]) -> list[str]:
     """What must be known to read the tables, in sentences.
 
     Args:
