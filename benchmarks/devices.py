@@ -11,7 +11,7 @@ from adabest.algorithms.catalog import ALGORITHMS
 from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 SETTINGS: dict[str, Any] = {
     "dataset": "synthetic,samples=1100,shape=3x20x20,classes=10,test=100",
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
     "augmentation": "flip-crop",
 }
 MODELS = ("logistic", "cnn", "mlp,hidden=40", "resnet,width=8")
-BOUNDS = {"float64": 1e-5, "float32": 2e-3}
+LIMIT_SETTINGS = {"float64": 1e-5, "float32": 2e-3}
 
 
 def trained(device: str, engine: str, **given: Any) -> Simulation:
@@ -46,7 +46,7 @@ def main() -> None:
     """One line for each model, precision and algorithm."""
     for algorithm in ALGORITHMS.builtin:
         for model in MODELS:
-            for precision, bound in BOUNDS.items():
+            for precision, bound in LIMIT_SETTINGS.items():
                 given = {"model": model, "precision": precision, "algorithm": algorithm}
                 on_cpu, on_gpu = trained("cpu", "reference", **given), trained("cuda", "batched", **given)
                 pairs = ((getattr(on_gpu.state, n), getattr(on_cpu.state, n)) for n in ("cloud", "aggregate"))

@@ -22,7 +22,7 @@ import torch
 
 from adabest.report.table import Table
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 POPULATIONS = (10**3, 10**4, 10**5, 10**6)
 COHORT = 10

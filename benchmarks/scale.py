@@ -17,7 +17,7 @@ from adabest.errors import InputError, nearest
 from adabest.report.table import Table
 from adabest.runs.build import build_federation
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from benchmarks import machine
 from benchmarks.arms.adabest import settings
 from benchmarks.files import Content

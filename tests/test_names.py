@@ -23,7 +23,7 @@ from adabest.paper import reproduce
 from adabest.registry import Registry, allowing, also_named, blaming, named_now, naming, own_names, stands_for
 from adabest.runs.build import cut_partition
 from adabest.runs.results_file import Choice, write_choices
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 # Leaves a file behind when it is imported, and has something for every setting that can name a thing.
 MODULE = """

@@ -6,23 +6,27 @@ reStructuredText, tables and literal blocks, into Markdown.
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-import docstring_parser
 import griffe
 
 import adabest.runs.files.folder
 from adabest.algorithms.catalog import ALGORITHMS
-from adabest.cli import main, options
-from adabest.cli.commands import commands
+from adabest.cli import main
+from adabest.cli.catalog import COMMANDS
+from adabest.cli.parser import Field, help_texts
 from adabest.registry import Option, options_of
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config
+from adabest.runs.settings.call_arguments import CALL_ARGUMENTS
+from adabest.runs.settings.config import SETTINGS, Config
+from adabest.runs.settings.declaration import GROUPS
 
 _COLUMNS = "88"
+_MAKING_RUNS = ("run", "compare", "sweep", "tune")
 _RULE = re.compile(r"=+(?: +=+)+")
 _TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
 
@@ -35,7 +39,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def _commands() -> str:
     """The help of every command, as a terminal shows it."""
-    return "\n".join(f"## adabest {name}\n\n```text\n{_help(name)}```\n" for name in commands([]))
+    return "\n".join(f"## adabest {name}\n\n```text\n{_help(name)}```\n" for name in COMMANDS)
 
 
 def _help(command: str) -> str:
@@ -53,8 +57,23 @@ def _help(command: str) -> str:
 
 
 def _settings() -> str:
-    """The settings of every run."""
-    return _options(Config, CONFIG_OPTIONS)
+    """The settings of every run, by group."""
+    parts = []
+    for group in GROUPS:
+        rows = [
+            (f"`{name}`", _default(one.default), one.meaning.help)
+            for name, one in SETTINGS.items()
+            if one.meaning.group == group
+        ]
+        if rows:
+            parts.append(f"### {group.capitalize()}\n\n{_table(('setting', 'default', 'meaning'), rows)}\n")
+    return "\n".join(parts)
+
+
+def _attributes() -> str:
+    """The settings as the attributes of a docstring."""
+    lines = [f"    {name} ({inspect.formatannotation(one.type)}): {one.meaning.help}" for name, one in SETTINGS.items()]
+    return "\n".join(["Attributes:", *lines, "    hyperparameters: The algorithm's own settings, by name."])
 
 
 def _hyperparameters() -> str:
@@ -68,28 +87,26 @@ def _hyperparameters() -> str:
 
 def _call() -> str:
     """What belongs to a command and is no setting of a run."""
-    of_runs = set(CONFIG_OPTIONS).union(*map(options_of, ALGORITHMS.builtin.values()))
-    owners: dict[str, list[str]] = {}
-    words: dict[str, str] = {}
-    for command, fields in {"run": options.run_fields([]), "compare": options.compare_fields([])}.items():
-        for name, annotation, _ in fields:
-            if name not in of_runs:
-                owners.setdefault(name, []).append(f"`{command}`")
-                words[name] = next(hint.help for hint in get_args(annotation) if getattr(hint, "help", None))
-    return _table(
-        ("setting", "of", "meaning"), [(f"`{name}`", ", ".join(owners[name]), words[name]) for name in owners]
-    )
+    rows = []
+    for name, one in CALL_ARGUMENTS.items():
+        owners = [command for command in _MAKING_RUNS if any(field.name == name for field in _fields(command))]
+        rows.append((f"`{name}`", ", ".join(f"`{owner}`" for owner in owners), one.meaning.help))
+    return _table(("setting", "of", "meaning"), rows)
 
 
-def _options(kind: type, options: dict[str, Option]) -> str:
+def _fields(command: str) -> list[Field]:
+    return COMMANDS[command].load().fields([command])
+
+
+def _options(kind: type, options: Mapping[str, Option]) -> str:
     """Names, defaults, and what the class's docstring says of them."""
-    described = docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
-    words = {one.arg_name: " ".join((one.description or "").split()) for one in described}
-    rows = [
-        (f"`{name}`", "–" if option.default is None else f"`{_toml(option.default)}`", words[name])
-        for name, option in options.items()
-    ]
+    words = help_texts(kind.__doc__)
+    rows = [(f"`{name}`", _default(option.default), words[name]) for name, option in options.items()]
     return _table(("setting", "default", "meaning"), rows)
+
+
+def _default(value: Any) -> str:
+    return "–" if value is None else f"`{_toml(value)}`"
 
 
 def _toml(value: Any) -> str:
@@ -141,5 +158,7 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **others: Any) -> None:
         """One module, class, function or attribute was found."""
+        if obj.path == f"{Config.__module__}.Config" and obj.docstring is not None:
+            obj.docstring.value = f"{obj.docstring.value}\n\n{_attributes()}"
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)

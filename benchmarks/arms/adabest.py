@@ -9,7 +9,7 @@ import adabest
 from adabest.engine.simulation import Simulation
 from adabest.runs.build import build_federation
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from benchmarks.arms import torch_model
 from benchmarks.arms.worker import serve
 from benchmarks.tasks import TASKS, Task

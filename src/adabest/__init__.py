@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.comparison import Comparison, compare
+    from adabest.experiments.partition import CutPartition, partition
     from adabest.experiments.report_page import write_report
     from adabest.experiments.resume import resume
+    from adabest.experiments.run_list import RunList, list_runs, show
     from adabest.experiments.single_run import load, run
     from adabest.experiments.steering_figure import Illustration, illustrate
     from adabest.experiments.sweep import sweep
@@ -48,8 +50,10 @@ _HOMES = {
     "errors": ("AdabestError", "InputError", "Interrupted"),
     "experiments.comparison": ("Comparison", "compare"),
     "experiments.sweep": ("sweep",),
+    "experiments.partition": ("CutPartition", "partition"),
     "experiments.report_page": ("write_report",),
     "experiments.resume": ("resume",),
+    "experiments.run_list": ("RunList", "list_runs", "show"),
     "experiments.single_run": ("load", "run"),
     "experiments.tuning": ("Tuning", "tune"),
     "experiments.verification": ("verify",),
@@ -70,6 +74,7 @@ __all__ = [
     "Callback",
     "Comparison",
     "Config",
+    "CutPartition",
     "Dataset",
     "Defaults",
     "Ending",
@@ -83,6 +88,7 @@ __all__ = [
     "Reproduced",
     "RoundCosts",
     "Run",
+    "RunList",
     "RunView",
     "Scaffold",
     "ScaffoldM",
@@ -92,11 +98,14 @@ __all__ = [
     "datasets",
     "from_arrays",
     "illustrate",
+    "list_runs",
     "load",
+    "partition",
     "reproduce",
     "resume",
     "round_costs",
     "run",
+    "show",
     "sweep",
     "tune",
     "verify",

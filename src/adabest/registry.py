@@ -21,7 +21,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -182,7 +181,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All names that can be used without a colon."""
-        return sorted({*self.builtin, *(point.name for point in metadata.entry_points(group=self.group))})
+        return sorted({*self.builtin, *(point.name for point in _entry_points(group=self.group))})
 
     def find(self, name: str) -> T:
         """Finds the object a name stands for.
@@ -202,7 +201,7 @@ class Registry(Generic[T]):
         if ":" in name:
             found: T = self._import(name)
             return found
-        for point in metadata.entry_points(group=self.group, name=name):
+        for point in _entry_points(group=self.group, name=name):
             try:
                 loaded: T = point.load()
             except (ImportError, AttributeError) as error:
@@ -227,6 +226,13 @@ class Registry(Generic[T]):
         except AttributeError as error:
             raise InputError(f"{self.kind} {path!r}: module {module_name!r} has no {attribute!r}") from error
         return target
+
+
+def _entry_points(**chosen: str) -> Any:
+    """The entry points of installed packages, by group and name."""
+    from importlib import metadata  # takes a while, and only names that aren't built in need it
+
+    return metadata.entry_points(**chosen)
 
 
 def _refuse_unnamed(kind: str, name: str) -> None:

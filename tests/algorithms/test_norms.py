@@ -7,7 +7,7 @@ from adabest.engine import estimate_norms as norms
 from adabest.engine import simulation as simulation_module
 from adabest.engine.interface import Request
 from adabest.runs.build import make_batched_engine
-from adabest.runs.settings.config import make_algorithm
+from adabest.runs.settings.algorithm_specification import make_algorithm
 
 CASE = Case("mlp,hidden=5", (1, 5, 5))
 NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabest,beta=0.5")

@@ -20,7 +20,7 @@ from tiny_runs import arguments, break_off, command, contents, ends_after, resul
 import adabest
 from adabest import Config
 from adabest.algorithms.catalog import ALGORITHMS
-from adabest.runs.settings.config import algorithm_options
+from adabest.runs.settings.algorithm_specification import algorithm_options
 
 COMMANDS = (
     "run",
@@ -164,7 +164,8 @@ class TestHelp:
         """An option without a word of explanation would be followed by another one."""
         command("run", "--help")
         lines = [line.strip("│ ") for line in printed.out().splitlines()]
-        options = [number for number, line in enumerate(lines) if line.startswith("--")]
+        options = [number for number, line in enumerate(lines) if re.match(r"--\w", line)]
+        assert len(options) > 40
         for number in options:
             words = lines[number].split(maxsplit=2)[2:] or [lines[number + 1]]
             assert not words[0].startswith(("--", "(default", "╰")), lines[number]

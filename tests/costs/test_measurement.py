@@ -28,7 +28,7 @@ from adabest.costs.sizes import Sizes
 from adabest.engine.state import State
 from adabest.errors import InputError
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 NAMES = list(ALGORITHMS.builtin)
 N = 36 * 8 + 8 + 8 * 3 + 3  # the parameters of the tiny model, of 4 bytes each

@@ -19,7 +19,8 @@ from adabest.data.dataset import Dataset, from_arrays
 from adabest.data.loading import DATASETS, findable, load_dataset
 from adabest.data.official import load_official
 from adabest.errors import InputError
-from adabest.runs.settings.config import read_toml, resolve
+from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.toml_file import read_toml
 
 SHORT: dict[str, Any] = {
     "dataset": "mnist",

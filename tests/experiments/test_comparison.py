@@ -32,6 +32,7 @@ from adabest.experiments.comparison_file import recall
 from adabest.federation.roster import Roster
 from adabest.report.figure import comparison_figure
 from adabest.runs.callbacks.records import Records
+from adabest.runs.settings.toml_file import to_toml
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
 THREE = ("fedavg", "feddyn", "adabest")
@@ -39,7 +40,13 @@ FIRST = 72 + 4  # heartbeats of the first run, and of a look at each of three fo
 
 
 def compare(out: Path, *, algorithms: Any = THREE, overwrite: bool = False, **changes: Any) -> adabest.Comparison:
-    return adabest.compare(algorithms=algorithms, out=out, overwrite=overwrite, show=False, **tiny(**changes))
+    """A comparison; hyper-parameters of several algorithms come from a file, since Python has no keywords for them."""
+    settings = tiny(**changes)
+    own: dict[str, Any] = {name: settings.pop(name) for name in ("beta", "mu", "fuse") if name in settings}
+    file = out.parent / "hyperparameters.toml" if own else None
+    if file is not None:
+        file.write_text(to_toml(own), encoding="utf-8")
+    return adabest.compare(file, algorithms=algorithms, out=out, overwrite=overwrite, show=False, **settings)
 
 
 @pytest.fixture(scope="module")

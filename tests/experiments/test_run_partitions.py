@@ -14,7 +14,7 @@ from adabest.experiments import run_partitions
 from adabest.experiments.run_partitions import partition_maps
 from adabest.report.page import heat_maps
 from adabest.runs.build import cut_partition
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 
 class TestPartitionMaps:

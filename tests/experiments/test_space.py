@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from figures import catch_figures
-from tiny_runs import Killed, arguments, command, contents, ends_after, results, resume_comparison, tiny
+from tiny_runs import Killed, arguments, command, contents, ends_after, results, resume_comparison, run, tiny
 
 import adabest
 from adabest import extras
@@ -242,8 +242,8 @@ class TestSearching:
         accuracies = [float(row[3]) for row in done.table.rows]
         assert accuracies == sorted(accuracies, reverse=True)
         assert [row[-1] for row in done.table.rows] == ["chosen", "", "", "", "", ""]
-        alone = adabest.run(out=tmp_path / "one", show=False, **tiny(rounds=2), **chosen)
-        label = next(name for name, run in done.runs.items() if run.config.digest() == alone.config.digest())
+        alone = run(tmp_path / "one", rounds=2, **chosen)
+        label = next(name for name, made in done.runs.items() if made.config.digest() == alone.config.digest())
         assert results(done.folder / label) == results(alone.folder)
 
     @pytest.mark.parametrize("error", [Interrupted, Killed])

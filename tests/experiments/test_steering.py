@@ -24,8 +24,9 @@ from tiny_runs import Bomb, command
 import adabest
 from adabest import FedAvg, InputError
 from adabest.algorithms.base import Work
-from adabest.experiments.steering import STEERING_ALGORITHMS, Move, plane, steer
+from adabest.experiments.steering import Move, plane, steer
 from adabest.experiments.steering_figure import steering_figure
+from adabest.runs.settings.call_arguments import STEERING_ALGORITHMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "steering.md"
 PICTURE = PAGE.parent.parent / "assets" / "steering.png"

@@ -297,7 +297,7 @@ def test_mistakes_are_found_before_anything_is_begun(changes: dict[str, Any], wo
 
 def test_a_folder_with_other_runs(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
-    adabest.run(out=tmp_path / "all" / "adabest,beta=0.5", show=False, **tiny(rounds=1, beta=0.7))
+    adabest.run(out=tmp_path / "all" / "adabest,beta=0.5", show=False, **tiny(rounds=1, algorithm="adabest,beta=0.7"))
     with pytest.raises(InputError, match="holds a run with other settings"):
         tune(tmp_path / "all", vary={"beta": [0.5]}, rounds=1)
     assert not (tmp_path / "all" / "comparison.toml").exists()

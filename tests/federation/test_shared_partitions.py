@@ -11,7 +11,7 @@ from adabest.data.dataset import Dataset
 from adabest.federation.partition import Partition
 from adabest.runs import build
 from adabest.runs.build import cut_partition
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 SETTINGS: dict[str, Any] = {"clients": 5, "validation_clients": 1, "partition": "dirichlet", "alpha": 0.3, "seed": 0}
 

@@ -19,7 +19,7 @@ from torch import nn
 from adabest import Run
 from adabest.federation.batches import batch_table
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 CLIENTS, COHORT, ROUNDS, EPOCHS, BATCH_SIZE, SEED = 9, 3, 7, 2, 6, 14
 RATE, DECAY, WEIGHT_DECAY, CLIP, SERVER_RATE = 0.2, 0.9, 0.02, 1.5, 0.7

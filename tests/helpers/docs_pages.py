@@ -27,7 +27,8 @@ from tiny_runs import command, stripes
 from adabest.data.catalog import CIFAR10, CIFAR100, MNIST, OFFICIAL
 from adabest.data.loading import DATASETS
 from adabest.data.official import load_official
-from adabest.runs.settings import config
+from adabest.runs.settings import completion, resolution
+from adabest.runs.settings.config import Config
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"( *)```(\w*) *(.*)")
@@ -189,14 +190,14 @@ def _small_runs() -> Iterator[None]:
 
     Figures are drawn in the tests of the report, where they are looked at, too; here they would take longer than runs.
     """
-    complete = config._complete
+    complete = completion.complete
 
-    def completed(*given: Any) -> config.Config:
+    def completed(*given: Any) -> Config:
         whole = complete(*given)
         return dataclasses.replace(whole, rounds=min(whole.rounds, 2), epochs=1, evaluate_every=1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "_complete", completed)
+        patch.setattr(resolution, "complete", completed)
         patch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(b"a figure"))
         yield
 

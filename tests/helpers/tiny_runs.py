@@ -4,7 +4,7 @@ import functools
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from adabest.data.dataset import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.files.manifest import FORMAT_KEY, sum_of_object
+from adabest.runs.settings.config import SETTINGS
 from adabest.stop_requests import StopRequests
 
 HELPERS = Path(__file__).parent
@@ -142,7 +143,16 @@ def tiny(**changes: Any) -> dict[str, Any]:
 
 
 def run(out: Path, *, overwrite: bool = False, **changes: Any) -> adabest.Run:
-    return adabest.run(out=out, overwrite=overwrite, show=False, **tiny(**changes))
+    return adabest.run(out=out, overwrite=overwrite, show=False, **with_algorithm(tiny(**changes)))
+
+
+def with_algorithm(settings: Mapping[str, Any]) -> Any:
+    """Settings whose hyper-parameters stand behind the name of the algorithm, as Python takes them."""
+    own = {name: value for name, value in settings.items() if name not in SETTINGS}
+    rest = {name: value for name, value in settings.items() if name in SETTINGS}
+    if own:
+        rest["algorithm"] = ",".join([settings.get("algorithm", "adabest"), *(f"{k}={v}" for k, v in own.items())])
+    return rest
 
 
 def resume(folder: Path, **objects: Any) -> adabest.Run:

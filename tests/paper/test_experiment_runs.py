@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from small_specification import make_specification
-from tiny_runs import Killed, ends_after
+from tiny_runs import Killed, ends_after, with_algorithm
 
 import adabest
 from adabest.errors import InputError, Interrupted
@@ -128,7 +128,7 @@ class TestMade:
     def test_a_run_alone_is_the_same_run(self, made: tuple[Path, Results], tmp_path: Path) -> None:
         _, results = made
         kept = next(run for run in results.runs if run.key == ("skewed/few", "adabest", 1))
-        alone = adabest.run(**kept.settings, out=tmp_path / "alone", show=False)
+        alone = adabest.run(**with_algorithm(kept.settings), out=tmp_path / "alone", show=False)
         assert alone.final == kept.final
 
 

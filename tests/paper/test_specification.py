@@ -6,7 +6,8 @@ import pytest
 
 from adabest.errors import InputError
 from adabest.paper.specification import Specification, read_specification, specification_names
-from adabest.runs.settings.config import CONFIG_OPTIONS, algorithm_options
+from adabest.runs.settings.algorithm_specification import algorithm_options
+from adabest.runs.settings.config import SETTINGS
 
 NAMES = (
     "fig-beta",
@@ -39,7 +40,7 @@ class TestEvery:
                 settings = specification.settings_of(cell, entry)
                 rule = specification.tuned_by(cell.name, entry)
                 tuned = {} if rule is None else rule.points()[0]
-                known = {*CONFIG_OPTIONS, *algorithm_options(settings["algorithm"])}
+                known = {*SETTINGS, *algorithm_options(settings["algorithm"])}
                 assert {*settings, *tuned} <= known
                 assert isinstance(settings["dataset"], str)
 

@@ -17,9 +17,9 @@ from small import METRICS
 
 import adabest
 from adabest.algorithms.catalog import ALGORITHMS
-from adabest.cli.commands import commands
+from adabest.cli.catalog import COMMANDS
 from adabest.runs.files import folder
-from adabest.runs.settings.config import CONFIG_OPTIONS
+from adabest.runs.settings.config import SETTINGS
 
 PAGES = pages()
 MARKDOWN_LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
@@ -63,10 +63,10 @@ def test_nothing_but_mathjax_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 def test_the_reference_has_what_the_package_has(site: Path) -> None:
-    for name in commands([]):
+    for name in COMMANDS:
         assert f"usage: adabest {name} " in text_of(site, "reference/commands")
     settings = text_of(site, "reference/settings")
-    for name in CONFIG_OPTIONS:
+    for name in SETTINGS:
         assert f"<td><code>{name}</code></td>" in settings
     for name in ALGORITHMS.builtin:
         assert f'<h3 id="{name}">' in settings

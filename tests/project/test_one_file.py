@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from adabest.federation.batches import batch_table
 from adabest.federation.partition import Partition
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import Config, resolve
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import resolve
 
 FILE = Path(__file__).parents[2] / "examples" / "adabest_in_one_file.py"
 

@@ -15,7 +15,7 @@ from adabest.data.loading import load_dataset
 from adabest.errors import InputError
 from adabest.runs.build import _first_averaged_round
 from adabest.runs.files import folder as files
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 
 class Unreachable:

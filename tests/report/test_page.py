@@ -23,7 +23,7 @@ from adabest.report.palette import LINE_COLOURS
 from adabest.report.table import comparison_table
 from adabest.runs.build import cut_partition
 from adabest.runs.results_file import Result, Results
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 BOMB = "tiny_runs:Bomb,fuse=3"
 

@@ -16,7 +16,7 @@ from pages import make_run, store
 
 import adabest
 from adabest.runs.build import cut_partition
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait

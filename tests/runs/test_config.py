@@ -18,7 +18,8 @@ from torch.nn import functional
 
 import adabest
 from adabest import AdaBest, Config, FedAvg, InputError
-from adabest.runs.settings.config import read_toml, resolve, resolve_again, to_toml
+from adabest.runs.settings.resolution import resolve, resolve_again
+from adabest.runs.settings.toml_file import read_toml, to_toml
 
 # Every setting of a run, each at a value that isn't its default.
 EVERYTHING: dict[str, Any] = {
@@ -91,7 +92,7 @@ class TestOneConfiguration:
         expected, _ = resolve(EVERYTHING)
         assert expected.flat() == EVERYTHING
 
-        by_python = adabest.run(out=tmp_path / "python", show=False, **EVERYTHING)
+        by_python = adabest.run(out=tmp_path / "python", show=False, **tiny_runs.with_algorithm(EVERYTHING))
         by_file = adabest.run(write_toml(tmp_path, EVERYTHING), out=tmp_path / "file", show=False)
         assert command("run", *arguments(**EVERYTHING, out=tmp_path / "options")) == 0
         assert command("run", tmp_path / "settings.toml", "--out", tmp_path / "both") == 0
@@ -100,7 +101,7 @@ class TestOneConfiguration:
 
     def test_what_is_given_overrides_the_file(self, tmp_path: Path) -> None:
         path = write_toml(tmp_path, tiny(rounds=4, beta=0.1, mu=0.2))
-        by_python = adabest.run(path, out=tmp_path / "python", show=False, rounds=1, beta=0.3)
+        by_python = adabest.run(path, out=tmp_path / "python", show=False, rounds=1, algorithm="adabest,beta=0.3")
         assert command("run", path, "--rounds", 1, "--beta", 0.3, "--out", tmp_path / "options") == 0
         by_options = adabest.load(tmp_path / "options")
         assert by_python.config == by_options.config
@@ -178,6 +179,9 @@ class Complaints:
         out, settings = self._folder / "run", tiny(**mistake)
         match self.way:
             case "python":
+                own: dict[str, Any] = {name: settings.pop(name) for name in ("beta", "mu") if name in settings}
+                if own:
+                    settings = tiny_runs.with_algorithm({**settings, **own})
                 text = self._raised(lambda: adabest.run(out=out, show=False, **settings))
             case "file":
                 path = write_toml(self._folder, settings)
@@ -420,7 +424,7 @@ class TestHyperparameters:
     def test_a_clash_with_a_setting_is_refused(self) -> None:
         words = "names a hyper-parameter 'learning_rate', which is a setting of every run"
         with pytest.raises(InputError, match=words):
-            resolve({"algorithm": "test_config:Clashing"})
+            resolve({"algorithm": f"{__name__}:Clashing"})
 
     def test_a_clash_is_refused_in_objects_too(self) -> None:
         # Else config.toml would hold the algorithm's value where the run's learning rate belongs.
@@ -441,7 +445,7 @@ class TestObjects:
         assert config == resolve(tiny(algorithm="adabest", beta=0.5))[0]
 
         importable, _ = resolve(tiny(algorithm=Own(0.3)))
-        assert importable == resolve(tiny(algorithm="test_config:Own", gamma=0.3))[0]
+        assert importable == resolve(tiny(algorithm=f"{__name__}:Own", gamma=0.3))[0]
 
         local, _ = resolve(tiny(algorithm=local_algorithm(0.3)))
         assert (local.algorithm, local.hyperparameters) == ("python-object:Local", {"gamma": 0.3})

@@ -23,8 +23,9 @@ from adabest.federation.partitioners import Deal
 from adabest.models.factory import build_model
 from adabest.registry import naming
 from adabest.runs.callbacks.memory_use import memory_used
-from adabest.runs.settings.config import read_toml, resolve
 from adabest.runs.settings.demand import MOST_RUNS, Demand, refuse_many_runs, refuse_many_threads
+from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.toml_file import read_toml
 
 GIB = 2**30
 

@@ -21,7 +21,7 @@ from adabest.runs.files.folder import RunFolder
 from adabest.runs.model_source import count_parameters, take_model
 from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.run_loop import PendingRun
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 
 def make_factory(calls: list[int]) -> Callable[..., nn.Module]:

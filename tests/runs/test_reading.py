@@ -26,7 +26,7 @@ from adabest.report.entries import mean_curve
 from adabest.report.page import curves
 from adabest.runs.files.metrics_file import MetricsFile
 from adabest.runs.results_file import Result
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.stored_run import find_runs
 
 # A row as runs of AdaBest have them: 21 metrics, most of them with 16 digits.

@@ -30,7 +30,7 @@ from adabest.runs.execution import run_lanes
 from adabest.runs.files.checkpoint import save_checkpoint
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.run_loop import PendingRun
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 
 # What says when and how fast, and so differs between two equal runs.
 CLOCKED = {"timings.jsonl", "log.txt", "environment.json", "manifest.json"}  # which has the run's own id

@@ -30,7 +30,7 @@ from adabest import extras
 from adabest.errors import InputError, Interrupted
 from adabest.runs.callbacks.base import RunView
 from adabest.runs.execution import check_runs
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.trackers.catalog import TRACKERS, check_trackers, make_tracker
 
 MINE: dict[str, Any] = {"loggers": ["tiny_runs:Diary"], "evaluate_every": 1}

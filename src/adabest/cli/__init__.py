@@ -1,15 +1,18 @@
 """The command line: parses, calls, prints.
 
-What is heavy is imported when a command needs it.
+What is heavy is imported when a command needs it, and only the command that was asked for is built.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TextIO, cast
+from collections.abc import Sequence
+from typing import Any, TextIO, cast
 
 from adabest.cli import failures
 from adabest.cli.exit_codes import DONE
 from adabest.errors import InputError
+
+_HELP = ("-h", "--help", "-H", "--help-verbose")
+_COMPLETION = "--tyro-"  # begins the parser's own options, which write completion scripts of all commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before, sys.stdout = sys.stdout, cast(TextIO, failures.Output(sys.stdout))
     try:
         try:
-            code = _version() if given == ["--version"] else _command(given, interrupts)
+            code = _answer(given, interrupts)
         except SystemExit:  # the parser's own way out, as after --help
             sys.stdout.flush()
             raise
@@ -48,6 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _answer(given: list[str], interrupts: failures.Interrupts) -> int:
+    """Does what the words of a command line ask for."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
+    if given == ["--version"]:
+        return _version()
+    if not given or given[0] in _HELP:
+        return _help()
+    return _command(given, interrupts)
+
+
 def _version() -> int:
     from importlib.metadata import version
 
@@ -55,31 +70,62 @@ def _version() -> int:
     return DONE
 
 
-def _command(given: list[str], interrupts: failures.Interrupts) -> int:
-    import warnings
+def _help() -> int:
+    """Lists the commands, none of which is imported."""
+    import shutil
+    import textwrap
 
-    import tyro
-
-    from adabest.cli.commands import commands
+    from adabest.cli.catalog import COMMANDS
     from adabest.cli.exit_codes import MEANINGS
 
-    interrupts.importing = False
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a code page without ‖θ‖ must not end in a traceback
-    warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
+    width = min(shutil.get_terminal_size().columns, 120)
     codes = ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
-    try:
-        command: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-            commands(given),
-            prog="adabest",
-            description="A federated-learning simulator. Each command has its own --help; --version tells the version. "
-            f"Exit codes: {codes}.",
-            args=given or ["--help"],
-        )
-    except RecursionError:  # the parser calls itself for each word
-        raise InputError(f"the command line has {len(given):,} words, too many to be read; use a TOML file") from None
-    return command()
+    about = f"Each command has its own --help; --version tells the version. Exit codes: {codes}."
+    print("usage: adabest [-h] [--version] COMMAND ...\n\nA federated-learning simulator.\n")
+    print(textwrap.fill(about, width))
+    print("\ncommands:")
+    longest = max(map(len, COMMANDS))
+    for name, entry in COMMANDS.items():
+        head = f"  • {name:{longest}}  "
+        print(textwrap.fill(entry.description, width, initial_indent=head, subsequent_indent=" " * len(head)))
+    return DONE
+
+
+def _command(given: list[str], interrupts: failures.Interrupts) -> int:
+    """Imports, builds and runs the command that was asked for.
+
+    Raises:
+        InputError: If there is no such command, or something it was given can't be used.
+    """
+    import warnings
+
+    from adabest.cli.catalog import COMMANDS
+    from adabest.errors import nearest
+
+    name = given[0]
+    if name not in COMMANDS and not name.startswith(_COMPLETION):
+        raise InputError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
+    import tyro
+
+    from adabest.cli.parser import reader
+
+    warnings.formatwarning = lambda message, *_, **__: f"adabest: {message}\n"
+    if name.startswith(_COMPLETION):
+        interrupts.importing = False
+        readers = {key: reader(entry.load().fields([key]), entry.description) for key, entry in COMMANDS.items()}
+        tyro.extras.subcommand_cli_from_dict(readers, prog="adabest", args=given)
+        return DONE
+    entry = COMMANDS[name]
+    command = entry.load()
+    arguments: dict[str, Any] = tyro.cli(
+        reader(command.fields(given), entry.description),
+        prog=f"adabest {name}",
+        description=entry.description,
+        args=given[1:],
+    )
+    act = command.action()
+    interrupts.importing = False
+    return act(arguments)
 
 
 __all__ = ["main"]

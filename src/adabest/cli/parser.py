@@ -1,30 +1,84 @@
-"""Options as tyro can read them, and what was given of them."""
+"""Options as tyro can read them, in groups, and what was given of them."""
 
 import dataclasses
 import itertools
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import docstring_parser
 import tyro
 
 from adabest.errors import InputError
 from adabest.registry import Option, check_options
-from adabest.runs.settings.config import read_toml, refuse_unknown
+from adabest.runs.settings.declaration import GROUPS, Group, Setting
+from adabest.runs.settings.toml_file import read_toml
 
-Field = tuple[str, Any, Any]
+# Does what a command is for, with what was given by name, prints what came of it, and returns the exit code.
+Action = Callable[[dict[str, Any]], int]
 
 
-def fields(options: Mapping[str, Option], help_texts: Mapping[str, str], defaults: Mapping[str, Any]) -> list[Field]:
-    """Options, each with its help text, and with its default unless there is another one."""
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """An option or a word of a command.
+
+    Attributes:
+        name: Its name in Python.
+        annotation: Its type, with what tyro shows of it.
+        default: Its default; ``dataclasses.MISSING`` if it must be given.
+        group: The group in which help lists it; None for none.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    group: Group | None = None
+
+
+def fields(
+    options: Mapping[str, Option],
+    help_texts: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    group: Group | None = None,
+) -> list[Field]:
+    """Options as fields.
+
+    Args:
+        options: The options by name. Settings bring their own help texts and groups.
+        help_texts: Help texts by name, in place of the settings' own.
+        defaults: Defaults by name, in place of the options' own.
+        group: The group of options that aren't settings.
+    """
     parsed = []
     for name, option in options.items():
-        default = defaults.get(name, option.default)
+        meaning = option.meaning if isinstance(option, Setting) else None
+        text = (help_texts or {}).get(name, meaning.help if meaning else "")
+        default = (defaults or {}).get(name, option.default)
         # A default of None means "decided later", which the help text says in words.
         unset: dict[str, Any] = {"help_behavior_hint": "", "metavar": _metavar(option.type)} if default is None else {}
-        parsed.append((name, Annotated[option.type, tyro.conf.arg(help=help_texts.get(name, ""), **unset)], default))
+        hint = tyro.conf.arg(help=text, **unset)
+        parsed.append(Field(name, _annotated(option.type, hint), default, meaning.group if meaning else group))
     return parsed
+
+
+def positional(name: str, kind: Any, help_text: str, metavar: str, default: Any = dataclasses.MISSING) -> Field:
+    """A word or several words without an option's name."""
+    several = get_origin(kind) is tuple
+    unset: dict[str, Any] = {"help_behavior_hint": ""} if several or default is None else {}
+    hint = tyro.conf.arg(help=help_text, metavar=metavar, **unset)
+    return Field(name, _annotated(kind, tyro.conf.Positional, hint), default)
+
+
+def _annotated(kind: Any, *hints: Any) -> Any:
+    """A type that is known only now, with hints for tyro.
+
+    tyro imports typeguard, and with it asyncio, for unions that are written ``X | None``, but not for ``Union``.
+    """
+    if isinstance(kind, types.UnionType):
+        kind = Union.__getitem__(get_args(kind))
+    return Annotated[(kind, *hints)]
 
 
 def _metavar(annotation: Any) -> str | None:
@@ -35,39 +89,59 @@ def _metavar(annotation: Any) -> str | None:
     return kinds[0].__name__.upper() if len(kinds) == 1 and isinstance(kinds[0], type) else None
 
 
-def command(action: Callable[[Any], int], description: str, fields: Iterable[Field]) -> Callable[..., Any]:
-    """A function of one dataclass, which tyro reads as the options of a subcommand."""
-    kind = dataclasses.make_dataclass(
-        "Arguments",
-        [
-            (name, annotation)
-            if default is dataclasses.MISSING
-            else (name, annotation, dataclasses.field(default=default))
-            for name, annotation, default in fields
-        ],
-        kw_only=True,
-    )
+def reader(fields: Sequence[Field], description: str) -> Callable[..., Any]:
+    """A function that tyro reads as a command, and that returns what was given by name.
 
-    def parsed(arguments: Any) -> Callable[[], int]:
-        return lambda: action(arguments)
+    tyro lists the fields of a nested dataclass under its name, so each group becomes one; the names of options don't
+    show it.
+    """
+    parts: list[Any] = [_part(field) for field in fields if field.group is None]
+    for group in GROUPS:
+        members = [field for field in fields if field.group == group]
+        if members:
+            kind = _dataclass(group, map(_part, members))
+            hint = _annotated(kind, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name=group, help=""))
+            parts.append((_nested(group), hint, dataclasses.field(default_factory=kind)))
+    kind = _dataclass("Arguments", parts)
 
-    parsed.__doc__ = description
-    parsed.__annotations__ = {"arguments": Annotated[kind, tyro.conf.arg(name="")]}
-    return parsed
+    def read(arguments: Any) -> dict[str, Any]:
+        values = dict(vars(arguments))
+        for group in GROUPS:
+            values |= vars(values.pop(_nested(group), None) or _Empty())
+        return values
+
+    read.__doc__ = description
+    read.__annotations__ = {"arguments": _annotated(kind, tyro.conf.arg(name=""))}
+    return read
 
 
-def help_texts(kind: Callable[..., Any]) -> dict[str, str]:
+class _Empty:
+    """Has no attributes."""
+
+
+def _nested(group: str) -> str:
+    """The attribute of a group; ``clients`` alone would be that of a setting."""
+    return f"{group}_options"
+
+
+def _part(field: Field) -> tuple[Any, ...]:
+    head = (field.name, field.annotation)
+    return head if field.default is dataclasses.MISSING else (*head, dataclasses.field(default=field.default))
+
+
+def _dataclass(name: str, parts: Iterable[Any]) -> Any:
+    return dataclasses.make_dataclass(name, parts, kw_only=True)
+
+
+def help_texts(text: str | None) -> dict[str, str]:
     """What a docstring says about a class's attributes or a function's arguments."""
-    return {
-        parameter.arg_name: " ".join((parameter.description or "").split())
-        for parameter in docstring_parser.parse(kind.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE).params
-    }
+    parsed = docstring_parser.parse(text or "", docstring_parser.DocstringStyle.GOOGLE)
+    return {one.arg_name: " ".join((one.description or "").split()) for one in parsed.params}
 
 
-def given(arguments: Any) -> dict[str, Any]:
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that have a value; the others are left to their defaults."""
-    values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(arguments)}
-    return {name: value for name, value in values.items() if value is not None and name != "config"}
+    return {name: value for name, value in arguments.items() if value is not None and name != "config"}
 
 
 def from_file(given: Sequence[str]) -> dict[str, Any]:
@@ -94,6 +168,8 @@ def check_file(settings: Mapping[str, Any], known: Mapping[str, Option]) -> dict
     Raises:
         InputError: If one is unknown, or can't be used.
     """
+    from adabest.runs.settings.algorithm_specification import refuse_unknown
+
     refuse_unknown(settings, known)
     return check_options("the configuration", settings, known, text=False)
 

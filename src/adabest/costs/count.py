@@ -28,8 +28,8 @@ from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sections import Section
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
-from adabest.runs.settings.config import make_algorithm
-from adabest.runs.settings.run_plan import check_algorithms, labelled
+from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
+from adabest.runs.settings.run_plan import labelled
 from adabest.tasks.base import no_heartbeat
 
 # Where to count, as n and the number that both K and |P| have: four places for a formula, and one to check it.

@@ -21,8 +21,10 @@ from adabest.errors import InputError
 from adabest.runs.build import environment, make_engine
 from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.results_file import provenance_of
-from adabest.runs.settings.config import SURROUNDINGS, Components, Config
-from adabest.runs.settings.run_plan import check_algorithms, label_of, plan
+from adabest.runs.settings.algorithm_specification import check_algorithms
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, Config
+from adabest.runs.settings.resolution import Components
+from adabest.runs.settings.run_plan import label_of, plan
 from adabest.stop_requests import StopRequests
 
 BASELINE = "fedavg"
@@ -81,7 +83,7 @@ def measure_costs(
     plain = {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
     return MeasuredCosts(
         sizes=sizes,
-        settings={name: value for name, value in plain.items() if name not in SURROUNDINGS},
+        settings={name: value for name, value in plain.items() if name not in ENVIRONMENT_SETTINGS},
         repeats=repeats,
         algorithms=found,
         provenance=provenance_of(there) | {"threads": there["threads"]},

@@ -12,7 +12,8 @@ from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import Diverged, InputError
 from adabest.runs.build import build_federation
-from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat
 
 

@@ -14,7 +14,7 @@ from adabest.errors import InputError, nearest
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import Factory, build_model
 from adabest.registry import convert
-from adabest.runs.settings.config import PRECISIONS
+from adabest.runs.settings.precisions import PRECISIONS
 
 Precision = Literal["float32", "float64"]
 

@@ -12,13 +12,16 @@ from torch import nn
 
 from adabest.data.dataset import Dataset
 from adabest.registry import naming
-from adabest.runs.settings.config import Config, merge, named_in, read_toml
+from adabest.runs.settings.algorithm_specification import merge
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.toml_file import read_toml
 
 ROOT = Path("runs")
 
 
 @contextlib.contextmanager
-def asked_for(config: str | Path | None, settings: dict[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
+def asked_for(config: str | Path | None, settings: Mapping[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
     """The file's settings, overridden by those given in Python; what wasn't given doesn't count.
 
     While entered, what they name may be imported: the person who makes the call named it, there or in the file that

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.algorithms.base import Algorithm
 from adabest.experiments.call import asked_for
@@ -12,10 +12,11 @@ from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, save_figure, sweep_figure
 from adabest.report.table import Table, comparison_table, sweep_table
 from adabest.runs.files.atomic_files import write_texts
+from adabest.runs.settings.algorithm_specification import check_algorithms, refuse_hyperparameters
+from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
+from adabest.runs.settings.keywords import SharedSettings
 from adabest.runs.settings.run_plan import Plan, plan
 from adabest.runs.stored_run import Run
-
-DEFAULT_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "adabest")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def compare(
     out: str | Path | None = None,
     overwrite: bool = False,
     show: bool = True,
-    **settings: Any,
+    **settings: Unpack[SharedSettings],
 ) -> Comparison:
     """Runs several algorithms on the same clients, then writes a table and a figure.
 
@@ -67,6 +68,9 @@ def compare(
     """
     given = {"algorithms": algorithms, "seeds": seeds, "target": target, "lanes": lanes}
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        algorithms = merged.get("algorithms", DEFAULT_ALGORITHMS)
+        check_algorithms(algorithms)
+        refuse_hyperparameters(settings, algorithms)
         return make_comparison(merged, show=show)
 
 

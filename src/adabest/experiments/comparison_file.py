@@ -7,7 +7,8 @@ from typing import Any
 from adabest.errors import InputError
 from adabest.runs.files.atomic_files import read_bytes, write_bytes
 from adabest.runs.files.manifest import sha256
-from adabest.runs.settings.config import is_plain, named_in, read_toml, to_toml
+from adabest.runs.settings.object_names import is_plain, named_in
+from adabest.runs.settings.toml_file import read_toml, to_toml
 from adabest.stop_requests import resume_command
 
 COMPARISON = "comparison.toml"

@@ -18,7 +18,7 @@ from adabest.registry import allowing, naming
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.execution import resume_run
 from adabest.runs.results_file import experiment_in
-from adabest.runs.settings.config import merge
+from adabest.runs.settings.algorithm_specification import merge
 from adabest.runs.stored_run import Run, read_run
 from adabest.tasks.classification import Loss
 

@@ -14,14 +14,10 @@ from adabest.runs.execution import check_runs, check_unchanged, refuse_irreplace
 from adabest.runs.files.atomic_files import refuse_link
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.run_loop import PendingRun
-from adabest.runs.settings.config import (
-    BOUNDS,
-    SURROUNDINGS,
-    Components,
-    Config,
-    is_object_name,
-    named_in,
-)
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.placeholders import is_object_name
+from adabest.runs.settings.resolution import Components
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run, read_run
 from adabest.stop_requests import StopRequests, resume_command
@@ -139,7 +135,9 @@ def _differing(stored: Config, config: Config, components: Components) -> list[s
 
 
 def _compared(config: Config) -> dict[str, Any]:
-    return {name: value for name, value in config.flat().items() if name not in (*SURROUNDINGS, *BOUNDS)}
+    return {
+        name: value for name, value in config.flat().items() if name not in (*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS)
+    }
 
 
 Kind = Literal["compare", "sweep", "tune"]
@@ -202,7 +200,7 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
         InputError: If the folder can't be used.
         Interrupted: If the work was interrupted; it says how to go on.
     """
-    essence = {name: value for name, value in settings.items() if name not in SURROUNDINGS}
+    essence = {name: value for name, value in settings.items() if name not in ENVIRONMENT_SETTINGS}
     if asked.seeds:
         essence["seeds"] = list(asked.seeds)
     folder = Path(asked.out) if asked.out else ROOT / f"{asked.kind}-{digest(*what.values(), essence)}"

@@ -17,9 +17,10 @@ from adabest.registry import split_specification
 from adabest.report.page.heat_maps import HeatMap, column_counts
 from adabest.report.page.page_runs import PageRun
 from adabest.runs.build import cut_partition
-from adabest.runs.settings.config import is_object_name, resolve
+from adabest.runs.settings.config import PARTITION_SETTINGS
+from adabest.runs.settings.placeholders import is_object_name
+from adabest.runs.settings.resolution import resolve
 
-_SCHEME = ("clients", "validation_clients", "partition", "alpha", "shards", "unbalance", "seed", "partition_seed")
 _MOST_CELLS = 400_000  # of all maps of a page: a megabyte or so
 _LEFT_OUT = "it was left out, since so many maps would make this page too large"
 
@@ -61,7 +62,7 @@ def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | Non
 def _cut_again(run: PageRun, data_dir: str | None, loaded: dict[tuple[str, str | None], Dataset]) -> Partition:
     name = str(run.settings["dataset"])
     _refuse_absent(name, data_dir)
-    settings = {key: run.settings[key] for key in _SCHEME if key in run.settings}
+    settings = {key: run.settings[key] for key in PARTITION_SETTINGS if key in run.settings}
     there = loaded.get((name, data_dir))
     config, components = resolve({**settings, "dataset": name, "data_dir": data_dir}, there)
     loaded[name, data_dir] = components.dataset

@@ -14,27 +14,13 @@ from adabest.experiments.space import Proposals, ends, proposals, read_space, wr
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
 from adabest.registry import check_options
 from adabest.runs.results_file import Choice, provenance
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config
+from adabest.runs.settings.config import SETTINGS, TASK_SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run
 
 DEFAULT_TRIALS = 30
 DEFAULT_LANES = 8  # of a search, which knows the more at a trial, the fewer are tried at the same time
-# What is learned, from whom, for how long, and who judges it: points that differ in it can't be compared.
-_GIVEN = (
-    "clients",
-    "validation_clients",
-    "partition",
-    "partition_seed",
-    "alpha",
-    "shards",
-    "unbalance",
-    "rounds",
-    "evaluate_every",
-    "stop_at",
-    "stop_after",
-)
 
 
 @dataclass(frozen=True)
@@ -117,7 +103,7 @@ def plan_search(
         raise InputError(f"trials = {trials!r}: so many points of a space are tried, and there is no space")
     algorithm = algorithm_of(settings)
     share = {"participation": settings.get("participation", Config.participation)}
-    participation = check_options("a run", share, CONFIG_OPTIONS, text=False)["participation"]
+    participation = check_options("a run", share, SETTINGS, text=False)["participation"]
     axes = read_vary(vary) if vary else paper_grid(algorithm, participation)
     _refuse_given(axes)
     further = _no_more(grid_points(axes, settings))
@@ -148,7 +134,7 @@ def _no_more(points: list[dict[str, Any]]) -> Proposals:
 
 def _refuse_given(names: Mapping[str, Any]) -> None:
     for name in names:
-        if name in _GIVEN:
+        if name in TASK_SETTINGS:
             raise InputError(
                 f"{name} can't be tuned: it belongs to the task, and points of other tasks can't be compared"
             )

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.data.loading import is_file_name
 from adabest.experiments.call import ROOT, asked_for, slug
 from adabest.registry import allowing, split_specification
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.execution import start
-from adabest.runs.settings.config import resolve
+from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.keywords import Settings
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.stored_run import Run, read_run
 
 
@@ -20,7 +23,7 @@ def run(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     show: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Runs one algorithm.
 
@@ -30,8 +33,8 @@ def run(
         overwrite: Whether a run that lies there may be replaced.
         callbacks: Objects that are told of every round and evaluation, and may ask the run to stop.
         show: Whether to show progress.
-        **settings: Settings by the names of ``Config`` and the algorithm's hyper-parameters; they override the file's.
-            ``dataset``, ``algorithm``, ``model`` and ``loss`` may be objects.
+        **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``, ``model``
+            and ``loss`` may be objects. Hyper-parameters are given with the algorithm: ``"adabest,beta=0.9"``.
 
     Returns:
         The run, finished or diverged.
@@ -41,15 +44,21 @@ def run(
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
     with asked_for(config, settings, out=out, overwrite=overwrite) as merged:
-        folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
-        complete, components = resolve(merged)
-        place = (
-            Path(folder)
-            if folder
-            else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
-        )
-        start(complete, components, place, callbacks=callbacks, overwrite=replace, show=show)
-        return read_run(place)
+        refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
+        return make_run(merged, callbacks=callbacks, show=show)
+
+
+def make_run(settings: dict[str, Any], *, callbacks: Sequence[Callback] = (), show: bool) -> Run:
+    """What ``run`` does, with settings from wherever, hyper-parameters among them."""
+    folder, replace = settings.pop("out", None), settings.pop("overwrite", False)
+    complete, components = resolve(settings)
+    place = (
+        Path(folder)
+        if folder
+        else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
+    )
+    start(complete, components, place, callbacks=callbacks, overwrite=replace, show=show)
+    return read_run(place)
 
 
 def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = False) -> Run:

@@ -9,7 +9,8 @@ from adabest.errors import InputError
 from adabest.experiments.choice import Point
 from adabest.experiments.sweep import check_axes, read_texts, write_vary
 from adabest.extras import require
-from adabest.runs.settings.config import CONFIG_OPTIONS, algorithm_options, refuse_unknown
+from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
+from adabest.runs.settings.config import SETTINGS
 
 # Points to be tried together, list after list. What came of the points of a list is sent for the next one.
 Proposals = Generator[list[dict[str, Any]], list[Point], None]
@@ -55,7 +56,7 @@ def read_space(space: Any, algorithm: str) -> Space:
     given = dict(space) if isinstance(space, Mapping) else read_texts(space, "space", _EXAMPLE)
     if not given:
         raise InputError(f"there must be settings and what they may be, as in {_EXAMPLE}, not space = {space!r}")
-    refuse_unknown(given, CONFIG_OPTIONS | algorithm_options(algorithm))
+    refuse_unknown(given, SETTINGS | algorithm_options(algorithm))
     return {name: _read(name, what, algorithm) for name, what in given.items()}
 
 

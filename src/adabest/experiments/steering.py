@@ -18,13 +18,10 @@ from adabest.engine.simulation import Simulation
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance
 from adabest.registry import convert
-from adabest.runs.settings.config import make_algorithm
-from adabest.runs.settings.run_plan import check_algorithms, labelled
+from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
+from adabest.runs.settings.run_plan import labelled
 from adabest.tasks.base import LocalPass
 from adabest.tasks.quadratic import QuadraticTask
-
-# μ is larger than anyone would train with, so that its effect can be seen in a few steps.
-STEERING_ALGORITHMS = ("fedavg", "scaffold-m", "feddyn,mu=0.3", "adabest,mu=0.3,beta=0.8")
 
 _TRAINING = LocalTraining(learning_rate=0.25, learning_rate_decay=1.0, weight_decay=0.0, clip=0.0)
 _STEPS = 5

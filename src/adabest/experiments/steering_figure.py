@@ -14,10 +14,11 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm
-from adabest.experiments.steering import STEERING_ALGORITHMS, Move, plane, steer
+from adabest.experiments.steering import Move, plane, steer
 from adabest.registry import naming
 from adabest.report.figure import save_figure
 from adabest.report.palette import BLUE, GREEN, MARKERS, PURPLE, VERMILION, YELLOW
+from adabest.runs.settings.call_arguments import STEERING_ALGORITHMS
 from adabest.tasks.quadratic import QuadraticTask
 
 # Shapes tell the clients apart without their colours.

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
@@ -12,17 +12,13 @@ from adabest.experiments.call import asked_for
 from adabest.experiments.comparison import Comparison, make_and_report
 from adabest.experiments.run_group import Asked
 from adabest.registry import check_options
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config, algorithm_options, is_plain, refuse_unknown
+from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_hyperparameters, refuse_unknown
+from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.keywords import Settings
+from adabest.runs.settings.object_names import is_plain
 from adabest.runs.settings.run_plan import Plan, label_of, with_seeds
 
-_INSTEAD = {
-    "seed": "pass `seeds`",
-    "algorithm": "`adabest compare` takes several",
-    "dataset": "all runs share their data",
-    "engine": "all runs share it",
-    "precision": "all runs share it",
-}
 _EXAMPLE = "beta=0.8,0.9"
 
 
@@ -161,13 +157,13 @@ def check_axes(axes: Mapping[str, Sequence[Any]], algorithm: str, what: str = "v
     Raises:
         InputError: If a setting is unknown, can't be varied, or can't have such a value.
     """
-    known = CONFIG_OPTIONS | algorithm_options(algorithm)
+    known = SETTINGS | algorithm_options(algorithm)
     refuse_unknown(axes, known)
     checked = {}
     for name, values in axes.items():
         refuse_many_runs(len(values))
-        if name in _INSTEAD:
-            raise InputError(f"{name} can't be varied: {_INSTEAD[name]}")
+        if name in SETTINGS and SETTINGS[name].meaning.instead:
+            raise InputError(f"{name} can't be varied: {SETTINGS[name].meaning.instead}")
         if not all(map(is_plain, values)):
             raise InputError(f"{what}: the values of {name} should be numbers or words")
         checked[name] = [check_options("a run", {name: value}, known)[name] for value in values]
@@ -186,7 +182,7 @@ def sweep(
     out: str | Path | None = None,
     overwrite: bool = False,
     show: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Comparison:
     """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
 
@@ -208,6 +204,7 @@ def sweep(
     """
     given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_sweep(merged, show=show)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.errors import InputError
 from adabest.experiments.call import asked_for
@@ -16,6 +16,9 @@ from adabest.report.entries import by_validation
 from adabest.report.figure import save_figure, sweep_figure
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.results_file import CHOICES, write_choices
+from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.keywords import Settings
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def tune(
     out: str | Path | None = None,
     overwrite: bool = False,
     show: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Tuning:
     """Chooses hyper-parameters of one algorithm on the validation clients; writes a table, a figure and the choice.
 
@@ -74,6 +77,7 @@ def tune(
     """
     given = {"vary": vary, "space": space, "trials": trials, "seeds": seeds, "lanes": lanes}
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
+        refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_tuning({"rounds": TUNING_ROUNDS} | merged, show=show)
 
 

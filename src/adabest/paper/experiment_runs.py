@@ -14,25 +14,12 @@ from adabest.experiments.choice import Point, choose
 from adabest.experiments.run_group import make_room, make_runs
 from adabest.paper.specification import Cell, Specification
 from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
-from adabest.runs.settings.config import algorithm_options, resolve
+from adabest.runs.settings.algorithm_specification import algorithm_options
+from adabest.runs.settings.resolution import resolve
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run
 
 TUNING = "tuning"
-# What may be asked for beside what a specification says: how its runs are executed, and how often they are looked at.
-EXECUTION = (
-    "data_dir",
-    "engine",
-    "device",
-    "precision",
-    "threads",
-    "clients_in_parallel",
-    "client_memory",
-    "client_device_memory",
-    "client_disk",
-    "checkpoint_every",
-    "evaluate_every",
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,7 @@ class ExperimentRequest:
         entries: Those of its entries that are to be made in them.
         seeds: The seeds.
         rounds: How many rounds, in place of its own; None for those.
-        execution: Settings by name, of those in ``EXECUTION``.
+        execution: Settings by name, of those that may stand beside a specification.
         choices: Hyper-parameters that were chosen before, which aren't tuned again.
         lanes: How many runs are trained together at most.
     """

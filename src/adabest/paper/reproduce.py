@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from adabest.costs.cost_file import MeasuredCosts
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables, measured_cost_text
@@ -12,19 +12,19 @@ from adabest.costs.measurement import measure_costs
 from adabest.errors import InputError, Interrupted, nearest, note_how_to_go_on
 from adabest.experiments.call import ROOT
 from adabest.experiments.run_group import check_lanes
-from adabest.paper.experiment_runs import EXECUTION, ExperimentRequest, ExperimentRuns
+from adabest.paper.experiment_runs import ExperimentRequest, ExperimentRuns
 from adabest.paper.rendering import figure_name, render
-from adabest.paper.specification import read_specification, specification_names
+from adabest.paper.specification import COSTS, read_specification, specification_names
 from adabest.registry import naming
 from adabest.report.figure import save_figure
 from adabest.report.table import Table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.results_file import CHOICES, Results, read_choices
-from adabest.runs.settings.config import refuse_unknown
+from adabest.runs.settings.algorithm_specification import refuse_unknown
+from adabest.runs.settings.config import BESIDE_SPECIFICATIONS
+from adabest.runs.settings.keywords import ExecutionSettings
 from adabest.runs.settings.run_plan import check_seeds
-
-COSTS = "costs"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def reproduce(
     lanes: int | None = None,
     out: str | Path | None = None,
     show: bool = True,
-    **execution: Any,
+    **execution: Unpack[ExecutionSettings],
 ) -> Reproduced:
     """Makes an experiment of the paper anew, then writes its table or figure.
 
@@ -116,7 +116,7 @@ def reproduce(
             )
         found = [Results.read(Path(path)) for path in brought]
         return _render(name, folder, functools.reduce(Results.merged, found))
-    refuse_unknown(execution, EXECUTION)
+    refuse_unknown(execution, BESIDE_SPECIFICATIONS)
     check_lanes(lanes)
     if seeds:
         check_seeds(seeds)

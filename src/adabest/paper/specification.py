@@ -26,6 +26,8 @@ from typing import Any
 
 from adabest.errors import InputError, nearest
 
+COSTS = "costs"  # the experiment that has no specification: it measures
+
 _FOLDER = resources.files("adabest.paper") / "specifications"
 _MERGED = ("settings", "axes")
 

@@ -14,7 +14,8 @@ from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.checkpoint import checkpoints_of, load_checkpoint, save_checkpoint
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.manifest import FORMAT, FORMAT_KEY, Ledger, Manifest, Prefix, read_proven, sha256
-from adabest.runs.settings.config import Config, to_toml
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.toml_file import to_toml
 
 
 class TakenUp(NamedTuple):

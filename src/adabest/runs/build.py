@@ -34,8 +34,9 @@ from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.roster import Attendance
 from adabest.runs.model_source import take_model
 from adabest.runs.provenance import commit
-from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.config import Config
 from adabest.runs.settings.demand import Demand
+from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat, no_heartbeat
 from adabest.tasks.classification import ClassificationTask
 

@@ -20,7 +20,9 @@ from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
-from adabest.runs.settings.config import Components, Config, read_toml, resolve_again
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components, resolve_again
+from adabest.runs.settings.toml_file import read_toml
 from adabest.runs.trackers.catalog import check_trackers
 from adabest.stop_requests import StopRequests, resume_command
 

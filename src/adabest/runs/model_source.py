@@ -12,7 +12,8 @@ from adabest.engine.threads import one_thread
 from adabest.models import factory
 from adabest.models.factory import MODELS, build_model, trainable_parameters
 from adabest.registry import split_specification
-from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
 
 _REMEMBERED = 16  # users' own factories
 

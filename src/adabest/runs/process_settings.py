@@ -8,7 +8,8 @@ import torch
 
 from adabest.models.float_type import float32_by_default
 from adabest.runs.model_source import count_parameters
-from adabest.runs.settings.config import Components, Config
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
 
 _PARAMETERS_FOR_THREADS = 100_000
 

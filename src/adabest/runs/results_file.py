@@ -15,11 +15,11 @@ import numpy as np
 
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError
-from adabest.registry import convert, options_of
+from adabest.registry import Option, convert, options_of
 from adabest.runs.files.metrics_file import Points
 from adabest.runs.files.records import Status, check_metrics, check_partition, conform
 from adabest.runs.files.sealed_file import read_sealed, write_sealed
-from adabest.runs.settings.config import CONFIG_OPTIONS
+from adabest.runs.settings.config import SETTINGS
 from adabest.runs.stored_run import Run
 
 CHOICES = "choices.json"  # what was chosen once is kept: more seeds or cells later don't change it
@@ -317,7 +317,7 @@ def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
         raise InputError(f"{where} lacks {', '.join(missing)}")
     for name in ("dataset", "algorithm"):
         conform(f"{where}.{name}", settings[name], str)
-    known = dict(CONFIG_OPTIONS)
+    known: dict[str, Option] = {**SETTINGS}
     if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
         known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
     for name in settings.keys() & known:

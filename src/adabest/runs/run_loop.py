@@ -25,7 +25,11 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
-from adabest.runs.settings.config import Components, Config, read_toml, resolve_again, to_toml
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.object_names import named_in
+from adabest.runs.settings.placeholders import has_objects
+from adabest.runs.settings.resolution import Components, resolve_again
+from adabest.runs.settings.toml_file import read_toml, to_toml
 from adabest.runs.trackers.patience import PatientTracker
 from adabest.stop_requests import resume_command
 from adabest.tasks.base import Heartbeat
@@ -292,9 +296,9 @@ def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:
 
 
 def _way_to_resume(folder: RunFolder, config: Config) -> str:
-    if config.has_objects():
+    if has_objects(config):
         return f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
-    return resume_command(folder.path, config.own_names())
+    return resume_command(folder.path, named_in(config.flat()))
 
 
 def _after_a_failure(run: PendingRun) -> str:

@@ -30,7 +30,9 @@ from adabest.runs.files.manifest import (
 )
 from adabest.runs.files.metrics_file import MetricsFile, Points
 from adabest.runs.files.records import check_environment, check_identity, check_metrics
-from adabest.runs.settings.config import CONFIG_OPTIONS, Config, is_object_name, read_toml
+from adabest.runs.settings.config import SETTINGS, Config
+from adabest.runs.settings.placeholders import is_object_name
+from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
 
 
@@ -224,7 +226,7 @@ def read_run(path: str | Path) -> Run:
         standing = find_standing(folder, manifest)
     settings = read_toml(folder / files.CONFIG)
     prove_settings(folder, manifest, settings)
-    own = {name: settings.pop(name) for name in list(settings) if name not in CONFIG_OPTIONS}
+    own = {name: settings.pop(name) for name in list(settings) if name not in SETTINGS}
     measured = MetricsFile(folder / files.METRICS)
     if manifest is None or standing.is_live:
         measured = measured.checked()
@@ -233,7 +235,7 @@ def read_run(path: str | Path) -> Run:
         measured = MetricsFile(folder / files.METRICS, manifest.metrics.length)
     return Run(
         folder=Path(path),
-        config=Config(**check_options(str(path), settings, CONFIG_OPTIONS, text=False), hyperparameters=own),
+        config=Config(**check_options(str(path), settings, SETTINGS, text=False), hyperparameters=own),
         status=standing.status,
         round=standing.round,
         reason=standing.reason,

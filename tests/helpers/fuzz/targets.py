@@ -34,7 +34,8 @@ from adabest.report.table import runs_table
 from adabest.runs.execution import start
 from adabest.runs.files.manifest import FORMAT_KEY
 from adabest.runs.results_file import Results, read_choices
-from adabest.runs.settings.config import read_toml, resolve, to_toml
+from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.toml_file import read_toml, to_toml
 from adabest.runs.stored_run import read_run
 
 ARRAYS = {

@@ -22,11 +22,12 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import force_to_disk, read_bytes, write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.records import check_status, conform
-from adabest.runs.settings.config import BOUNDS, named_in
+from adabest.runs.settings.config import LIMIT_SETTINGS
+from adabest.runs.settings.object_names import named_in
 
 FORMAT = 2  # of the folder; that of version 0.4.0 and before had no manifest
 FORMAT_KEY = "folder_format"  # in the environment, which tells a folder that lost its manifest from one that had none
-_MOVABLE = ("data_dir", *BOUNDS)  # no result depends on them, so they may be edited between two parts of a run
+_MOVABLE = ("data_dir", *LIMIT_SETTINGS)  # no result depends on them, so they may be edited between two parts of a run
 _CONSTANT = (files.IDENTITY, files.ENVIRONMENT, files.TRACKING)  # written once, when a run begins
 _CHUNK = 2**20
 

@@ -18,7 +18,7 @@ from adabest.runs.files.manifest import (
     read_manifest,
     read_proven,
 )
-from adabest.runs.settings.config import read_toml
+from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
 
 State = Literal["whole", "damaged", "missing", "foreign", "unproven"]

@@ -9,8 +9,10 @@ from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.registry import options_of, split_specification
-from adabest.runs.settings.config import CONFIG_OPTIONS, Components, Config, algorithm_options, refuse_unknown, resolve
+from adabest.runs.settings.algorithm_specification import algorithm_options, check_algorithms, refuse_unknown
+from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
+from adabest.runs.settings.resolution import Components, resolve
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def plan(
         raise InputError("a comparison takes `algorithms`, not `algorithm`")
     check_algorithms(algorithms)
     own = [set(algorithm_options(split_specification(a)[0])) if isinstance(a, str) else set() for a in algorithms]
-    known = set(CONFIG_OPTIONS).union(*own) - {"algorithm"}
+    known = set(SETTINGS).union(*own) - {"algorithm"}
     refuse_unknown(settings, known)
     points = {}
     for (label, algorithm), names in zip(labelled(algorithms).items(), own, strict=True):
@@ -51,7 +53,7 @@ def plan(
         mine = {
             name: value
             for name, value in settings.items()
-            if name in CONFIG_OPTIONS or (name in names and name not in its_own)
+            if name in SETTINGS or (name in names and name not in its_own)
         }
         points[label] = {**mine, "algorithm": algorithm}
     return with_seeds(points, seeds)
@@ -93,21 +95,6 @@ def check_seeds(seeds: Any) -> None:
         isinstance(seeds, list | tuple) and all(type(seed) is int for seed in seeds) and len(set(seeds)) == len(seeds)
     ):
         raise InputError(f"seeds should be whole numbers, each once, as in [0, 1, 2], not {seeds!r}")
-
-
-def check_algorithms(algorithms: Any) -> None:
-    """Refuses what isn't a list of algorithms.
-
-    Raises:
-        InputError: If it isn't.
-    """
-    if not isinstance(algorithms, list | tuple) or not algorithms:
-        raise InputError(f"algorithms should be a list of names, with at least one, not {algorithms!r}")
-    for algorithm in algorithms:
-        if not isinstance(algorithm, str | Algorithm):
-            raise InputError(
-                f"algorithms: an algorithm should be a name or an Algorithm, not a {type(algorithm).__name__}"
-            )
 
 
 def labelled(algorithms: Sequence[str | Algorithm]) -> dict[str, str | Algorithm]:

@@ -1,0 +1,65 @@
+"""Runs on disk: those below a folder, and one with its settings and results."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from adabest.errors import InputError
+from adabest.report.table import Table, facts_table, runs_table
+from adabest.runs.stored_run import Run, find_runs, read_run
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The runs below a folder.
+
+    Attributes:
+        runs: Those that can be read.
+        unreadable: Why others can't be read, by folder.
+        table: Status, round, algorithm and accuracy of each run.
+    """
+
+    runs: list[Run]
+    unreadable: dict[Path, str]
+    table: Table
+
+
+def list_runs(folder: str | Path = "runs") -> RunList:
+    """Reads all runs below a folder.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        InputError: If there are none.
+    """
+    found = find_runs(folder)
+    if not found:
+        raise InputError(f"there are no runs below {folder}")
+    runs, unreadable, table = [], {}, runs_table([])
+    for path in found:
+        try:
+            run = read_run(path)
+            table = replace(table, rows=(*table.rows, *runs_table([run]).rows))
+        except (InputError, OSError) as error:  # of one run, which is no matter of the others
+            unreadable[path] = str(error)
+        else:
+            runs.append(run)
+    return RunList(runs, unreadable, table)
+
+
+def show(folder: str | Path) -> dict[str, Table]:
+    """The settings, the partition and the results of a run, as tables by name.
+
+    Args:
+        folder: The run's folder.
+
+    Raises:
+        InputError: If there is no run.
+    """
+    run = read_run(folder)
+    tables = {"settings": facts_table(run.config.flat(), "settings")}
+    if run.identity:
+        tables["partition"] = facts_table(run.identity["partition"], "partition")
+    reason = {} if run.reason is None else {"reason": run.reason}
+    result = {"status": run.status, "round": run.round, **reason, **run.final}
+    return {**tables, "result": facts_table(result, "result")}

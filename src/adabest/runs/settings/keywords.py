@@ -1,0 +1,288 @@
+"""The settings as keywords of Python calls: editors complete them, and type checkers check them.
+
+Written by ``python -m tools.keywords`` from the declaration in ``config.py``; change that, and write this anew.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from adabest.algorithms.base import Algorithm
+    from adabest.data.dataset import Dataset
+    from adabest.models.factory import Factory
+    from adabest.tasks.classification import Loss
+
+
+class SharedSettings(TypedDict, total=False):
+    """The settings of all runs of a comparison."""
+
+    dataset: "str | Dataset"
+    """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
+    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    synthetic,samples=1000000,shape=3x32x32.
+    """
+
+    data_dir: str | None
+    """Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder."""
+
+    model: "str | Module | Factory | None"
+    """Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default the data
+    set's own.
+    """
+
+    loss: "str | Loss"
+    """Loss: cross-entropy, or module:function."""
+
+    clients: int | None
+    """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
+
+    validation_clients: int | None
+    """Number of clients that are held out for validation, beside those that train. By default a tenth of them, rounded
+    up.
+    """
+
+    partition: str | None
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
+    split by client. By default natural for such a data set, else dirichlet.
+    """
+
+    alpha: float
+    """Concentration of the Dirichlet label skew; smaller is more skewed."""
+
+    shards: int
+    """Shards of a client with partition shards; a shard is a run of samples sorted by label."""
+
+    unbalance: float
+    """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
+
+    participation: float
+    """Share of the training clients present that takes part in a round."""
+
+    sampler: str
+    """How the clients of a round are drawn: uniform (a fixed number of them), bernoulli (each with its own coin),
+    weighted (a fixed number, by their numbers of samples) or round-robin.
+    """
+
+    churn: float
+    """Probability with which a present client leaves, and an absent one comes back, before each round but the first."""
+
+    schedule: Sequence[str]
+    """Clients that leave or join at given rounds, as in 100:leave:0-49 200:join:0-9,30; training clients count from 0.
+    """
+
+    rounds: int
+    """Number of rounds."""
+
+    epochs: int
+    """Passes of a client over its samples in a round."""
+
+    batch_size: int | None
+    """Samples in a local step. By default the data set's own."""
+
+    learning_rate: float
+    """Local learning rate in the first round."""
+
+    learning_rate_decay: float
+    """Factor by which the learning rate is multiplied from round to round."""
+
+    weight_decay: float | None
+    """Local weight decay. By default the data set's own."""
+
+    clip: float
+    """Largest norm of the corrected gradient; 0 for none."""
+
+    augmentation: str | None
+    """Augmentation of training images: none or flip-crop. By default the data set's own."""
+
+    local_steps: Literal["own", "mean"]
+    """Steps of a client in a round: own, its own number, or mean, for every client the number of a client of mean size.
+    """
+
+    server_rate: float
+    """How far the cloud model moves towards the algorithm's, η_g."""
+
+    scored_clients: Literal["seen", "all"]
+    """Clients whose latest models the scored model averages: those seen so far, or all, where an unseen one counts as
+    the initial model.
+    """
+
+    average_from: float | None
+    """Part of the run after which the aggregate models are averaged over rounds into one more model, as in 0.5. By
+    default there is no such model.
+    """
+
+    seed: int
+    """Key of every random draw."""
+
+    partition_seed: int | None
+    """Key of the partition's random draws alone. By default the seed."""
+
+    evaluate_every: int
+    """Rounds between two evaluations; the last round is always evaluated."""
+
+    stop_at: float | None
+    """Accuracy of the scored model on the test set at which the run ends early."""
+
+    stop_after: int | None
+    """Rounds without a new best validation accuracy after which the run ends early. Without validation clients the test
+    accuracy counts.
+    """
+
+    checkpoint_every: int | None
+    """Rounds between two checkpoints; 0 for a checkpoint only when interrupted. By default as often as takes at most 5
+    % of the time.
+    """
+
+    tensorboard: bool
+    """Write TensorBoard event files into the run's folder."""
+
+    loggers: Sequence[str]
+    """Trackers that get every metrics row: wandb, mlflow, trackio, tensorboard, or module:Class."""
+
+    engine: Literal["batched", "reference"]
+    """How rounds are executed: batched, clients side by side, or reference, one after another."""
+
+    device: str
+    """Device: cpu, cuda or cuda:N."""
+
+    precision: Literal["float32", "float64", "tf32", "bf16"] | None
+    """Number format of models and states, float32 or float64. With bf16, activations and products of local training are
+    in bfloat16, and all sums, models and states in float32. With tf32, products are made by a GPU's matrix units. By
+    default bf16 for the batched engine on a GPU, and float32 elsewhere.
+    """
+
+    clients_in_parallel: int | None
+    """How many clients train at a time at most. By default as many as fit into memory."""
+
+    threads: int | None
+    """CPU threads: this many clients train side by side, and torch uses as many. By default one client on each core,
+    and torch's own number of threads, or one thread for models of under 100,000 parameters.
+    """
+
+    client_memory: str | None
+    """Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's memory. What
+    doesn't fit goes to a file in the run's folder.
+    """
+
+    client_device_memory: str | None
+    """GPU memory for what clients keep between rounds; it is filled first. By default a quarter of the GPU's memory."""
+
+    client_disk: str | None
+    """Largest size of the file for what clients keep between rounds. By default what is free on the disk."""
+
+
+class Settings(SharedSettings, total=False):
+    """The settings of a run."""
+
+    algorithm: "str | Algorithm"
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class."""
+
+
+class PartitionSettings(TypedDict, total=False):
+    """The settings that a partition depends on."""
+
+    dataset: "str | Dataset"
+    """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
+    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    synthetic,samples=1000000,shape=3x32x32.
+    """
+
+    data_dir: str | None
+    """Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder."""
+
+    clients: int | None
+    """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
+
+    validation_clients: int | None
+    """Number of clients that are held out for validation, beside those that train. By default a tenth of them, rounded
+    up.
+    """
+
+    partition: str | None
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
+    split by client. By default natural for such a data set, else dirichlet.
+    """
+
+    alpha: float
+    """Concentration of the Dirichlet label skew; smaller is more skewed."""
+
+    shards: int
+    """Shards of a client with partition shards; a shard is a run of samples sorted by label."""
+
+    unbalance: float
+    """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
+
+    seed: int
+    """Key of every random draw."""
+
+    partition_seed: int | None
+    """Key of the partition's random draws alone. By default the seed."""
+
+
+class ExecutionSettings(TypedDict, total=False):
+    """The settings that may stand beside a specification: how its runs are executed."""
+
+    data_dir: str | None
+    """Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder."""
+
+    evaluate_every: int
+    """Rounds between two evaluations; the last round is always evaluated."""
+
+    checkpoint_every: int | None
+    """Rounds between two checkpoints; 0 for a checkpoint only when interrupted. By default as often as takes at most 5
+    % of the time.
+    """
+
+    engine: Literal["batched", "reference"]
+    """How rounds are executed: batched, clients side by side, or reference, one after another."""
+
+    device: str
+    """Device: cpu, cuda or cuda:N."""
+
+    precision: Literal["float32", "float64", "tf32", "bf16"] | None
+    """Number format of models and states, float32 or float64. With bf16, activations and products of local training are
+    in bfloat16, and all sums, models and states in float32. With tf32, products are made by a GPU's matrix units. By
+    default bf16 for the batched engine on a GPU, and float32 elsewhere.
+    """
+
+    clients_in_parallel: int | None
+    """How many clients train at a time at most. By default as many as fit into memory."""
+
+    threads: int | None
+    """CPU threads: this many clients train side by side, and torch uses as many. By default one client on each core,
+    and torch's own number of threads, or one thread for models of under 100,000 parameters.
+    """
+
+    client_memory: str | None
+    """Memory for what clients keep between rounds, as in 6GiB. By default a quarter of the machine's memory. What
+    doesn't fit goes to a file in the run's folder.
+    """
+
+    client_device_memory: str | None
+    """GPU memory for what clients keep between rounds; it is filled first. By default a quarter of the GPU's memory."""
+
+    client_disk: str | None
+    """Largest size of the file for what clients keep between rounds. By default what is free on the disk."""
+
+
+class Objects(TypedDict, total=False):
+    """The settings that may be Python objects, as a run that is resumed is given them again."""
+
+    dataset: "str | Dataset"
+    """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
+    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    synthetic,samples=1000000,shape=3x32x32.
+    """
+
+    algorithm: "str | Algorithm"
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class."""
+
+    model: "str | Module | Factory | None"
+    """Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default the data
+    set's own.
+    """
+
+    loss: "str | Loss"
+    """Loss: cross-entropy, or module:function."""

@@ -1,0 +1,123 @@
+"""Resolution: settings become a complete configuration and the objects that it names."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from adabest.algorithms.base import Algorithm
+from adabest.data.dataset import Dataset
+from adabest.data.loading import load_dataset
+from adabest.errors import InputError
+from adabest.models.factory import Factory
+from adabest.registry import also_named, check_options, is_own_name, options_of, split_specification, stands_for
+from adabest.runs.settings.algorithm_specification import build_algorithm, check_algorithm, check_settings
+from adabest.runs.settings.checks import check_ranges, refuse_absurd
+from adabest.runs.settings.completion import complete
+from adabest.runs.settings.config import COMPONENTS, SETTINGS, Config
+from adabest.runs.settings.object_names import is_object, name_of, names_of
+from adabest.runs.settings.placeholders import is_object_name, refuse_placeholder
+from adabest.tasks.classification import LOSSES, Loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Components:
+    """The objects that a configuration's names stand for."""
+
+    dataset: Dataset
+    algorithm: Algorithm
+    model: str | nn.Module | Factory
+    loss: Loss
+
+
+def resolve(
+    settings: Mapping[str, Any], loaded: Dataset | None = None, names: Mapping[str, str] | None = None
+) -> tuple[Config, Components]:
+    """Turns settings into a complete configuration and the objects it names.
+
+    Args:
+        settings: Names and values. For ``dataset``, ``algorithm``, ``model`` and ``loss`` the value may be an object.
+        loaded: The data set that the settings name, if it has been loaded already.
+        names: What objects among the settings are called in the configuration. By default a name is made up for each.
+
+    Raises:
+        InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
+    """
+    objects = {key: settings[key] for key in COMPONENTS if is_object(settings, key)}
+    plain = {name: value for name, value in settings.items() if name not in objects}
+    if "algorithm" in objects:
+        algorithm = check_algorithm(objects["algorithm"])
+        checked = check_settings(plain, SETTINGS)
+    else:
+        algorithm, checked = build_algorithm(plain)
+    config = Config(**checked)
+    dataset = objects.get("dataset") or loaded
+    if dataset is None:
+        dataset = load_dataset(refuse_placeholder("dataset", config.dataset), config.data_dir)
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
+    also_named(dataset.defaults.model)  # no file has a say in it: code that is running did
+    model = objects.get("model", refuse_placeholder("model", config.model or dataset.defaults.model))
+    if not (isinstance(model, str | nn.Module) or callable(model)):
+        raise InputError(f"model should be a name, an nn.Module or a function, not a {type(model).__name__}")
+    loss = objects.get("loss") or LOSSES.find(refuse_placeholder("loss", config.loss))
+    config = complete(config, dataset, algorithm, names_of(objects, dataset) | dict(names or {}))
+    check_ranges(config)
+    refuse_absurd(config, dataset)
+    return config, Components(dataset, algorithm, model, loss)
+
+
+def resolve_again(
+    stored: Mapping[str, Any], objects: Mapping[str, Any], data_dir: str | None = None
+) -> tuple[Config, Components]:
+    """Turns the stored settings of a run into what they were.
+
+    Args:
+        stored: The settings of a complete configuration.
+        objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; those are used that have no importable
+            name, or one of the user's own, which then needn't be imported. A data set is always used, so that it
+            needn't be loaded again, or not from where it once was.
+        data_dir: The folder of the official data files, if they have moved.
+
+    Raises:
+        InputError: If an object is missing, or isn't the one that the run began with.
+    """
+    used, names = {}, {}
+    for key, value in objects.items():
+        name = str(stored.get(key, ""))
+        if is_object_name(name):
+            used[key] = value
+        elif is_object(objects, key) and (isinstance(value, Dataset) or is_own_name(name)):
+            used[key], names[key] = _same_object(key, value, name), name
+    settings = {**stored, **used} | ({} if data_dir is None else {"data_dir": data_dir})
+    if "algorithm" in used:
+        settings = {name: value for name, value in settings.items() if name in SETTINGS}
+    config, components = resolve(settings, names=names)
+    now = config.flat()
+    changed = {name for name, value in stored.items() if now.get(name) != value and name != "data_dir"}
+    if changed:
+        raise InputError(
+            f"this isn't what the run began with: {', '.join(sorted(changed))} differs from its configuration"
+        )
+    return config, components
+
+
+def _same_object(key: str, value: Any, specification: str) -> Any:
+    """An object in place of a name in a stored configuration.
+
+    Raises:
+        InputError: If it isn't what the name says. A data set is told by its fingerprint, when the run goes on.
+    """
+    if key == "dataset":
+        return value
+    name, options = split_specification(specification)
+    plain = value.func if isinstance(value, functools.partial) else value
+    meant = [type(value)] if key == "algorithm" else [value, plain, type(plain)] if key == "model" else [value]
+    if not any(stands_for(name, thing) for thing in meant):
+        raise InputError(f"this isn't what the run began with: its {key} is {name}, not {name_of(value)}")
+    if key == "model" and options and not isinstance(value, nn.Module):
+        checked = check_options(f"model {name!r}", options, options_of(plain, skip=2))
+        return functools.partial(plain, **checked)
+    return value

@@ -1,0 +1,52 @@
+"""Commands import what they need, and nothing that another command needs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adabest.cli.catalog import COMMANDS
+
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "sympy", "rich", "adabest.experiments.single_run")
+# Their help lists the hyper-parameters of classes that need torch.
+WITH_HYPERPARAMETERS = ("run", "compare", "sweep", "tune")
+
+
+def imported(*words: str) -> set[str]:
+    """The modules that a command line leaves behind."""
+    code = (
+        "import sys\nfrom adabest.cli import main\n"
+        f"try:\n    main({list(words)!r})\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], []])
+def test_what_needs_no_parser_imports_none(words: list[str]) -> None:
+    assert not imported(*words) & {*HEAVY, "tyro", "adabest.cli.parser"}
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(WITH_HYPERPARAMETERS)))
+def test_help_without_hyper_parameters_imports_no_torch(name: str) -> None:
+    found = imported(name, "--help")
+    assert not found & set(HEAVY)
+    assert {module for module in found if module.startswith("adabest.cli.commands.")} == {
+        f"adabest.cli.commands.{name}"
+    }
+
+
+@pytest.mark.parametrize("name", WITH_HYPERPARAMETERS)
+def test_help_with_hyper_parameters_imports_torch_and_little_else(name: str) -> None:
+    found = imported(name, "--help")
+    assert not found & {"scipy", "sklearn", "matplotlib", "sympy", "rich", "adabest.experiments.single_run"}
+
+
+def test_a_run_imports_nothing_of_comparisons_figures_and_the_paper(tmp_path: Path) -> None:
+    found = imported("run", "--rounds", "1", "--epochs", "1", "--clients", "5", "--out", str(tmp_path / "run"))
+    assert "adabest.experiments.single_run" in found
+    unused = {"matplotlib", "scipy", "adabest.experiments.comparison", "adabest.report.figure", "adabest.costs.count"}
+    assert not found & unused
+    assert not {module for module in found if module.startswith("adabest.paper")}
