@@ -63,7 +63,7 @@ def keywords_text() -> str:
 def _imports() -> str:
     homes: dict[str, list[str]] = {}
     for setting in SETTINGS.values():
-        for path in setting.meaning.objects:
+        for path in (*setting.meaning.objects, *setting.meaning.elements):
             module, _, name = path.partition(":")
             homes.setdefault(module, []).append(name)
     ordered = sorted(homes, key=lambda module: (module.startswith("adabest"), module))
@@ -81,6 +81,9 @@ def _typed_dict(name: str, bases: str, description: str, names: Iterable[str]) -
 def _annotation(setting: Setting) -> str:
     objects = [path.partition(":")[2] for path in setting.meaning.objects]
     text = _type_text(setting.type)
+    if setting.meaning.elements:
+        own = [path.partition(":")[2] for path in setting.meaning.elements]
+        return f'"{text.removesuffix("]")} | {" | ".join(own)}]"'
     if not objects:
         return text
     words = [word for word in text.split(" | ") if word != "None"]

@@ -3,15 +3,17 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from figures import catch_figures
 from safetensors.torch import load_file
-from tiny_runs import Killed, command, ends_after, results, tiny
+from tiny_runs import Killed, arguments, command, ends_after, results, tiny
 
 import adabest
 from adabest import Callback, Ending, InputError, Interrupted, RunView
+from adabest.runs.settings.resolution import resolve
 
 
 class Witness(Callback):
@@ -44,7 +46,7 @@ class Witness(Callback):
         self.evaluations = state.get("evaluations", 0)
 
 
-def run(out: Path, *callbacks: Callback, **changes: Any) -> adabest.Run:
+def run(out: Path, *callbacks: str | Callback, **changes: Any) -> adabest.Run:
     return adabest.run(out=out, show=False, callbacks=callbacks, **tiny(**changes))
 
 
@@ -201,3 +203,64 @@ class TestStates:
 
 def test_the_command_line_still_runs(tmp_path: Path) -> None:
     assert command("run", "--rounds", 1, "--clients", 4, "--out", tmp_path / "run") == 0
+
+
+class Counter(Callback):
+    """A callback with an option."""
+
+    counted: ClassVar[list[int]] = []
+
+    def __init__(self, step: int = 1) -> None:
+        self.step = step
+
+    def after_round(self, run: RunView) -> None:
+        self.counted.append(self.step * run.round)
+
+
+class TestNames:
+    def test_a_name_with_options_makes_a_callback(self, tmp_path: Path) -> None:
+        Counter.counted.clear()
+        run(tmp_path / "run", f"{__name__}:Counter,step=10", rounds=2)
+        assert Counter.counted == [10, 20]
+
+    def test_the_command_line_takes_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        Counter.counted.clear()
+        given = arguments(**tiny(rounds=2), out=tmp_path / "run")
+        assert command("run", *given, "--callbacks", f"{__name__}:Counter") == 0
+        assert Counter.counted == [1, 2]
+
+    def test_a_run_that_is_resumed_imports_only_what_the_call_allows(self, tmp_path: Path) -> None:
+        name = f"{__name__}:Counter"
+        with ends_after(40), pytest.raises(Interrupted, match=f"--allow {name}"):
+            run(tmp_path / "run", name, checkpoint_every=1)
+        with pytest.raises(InputError, match="named by a file, not by this call"):
+            adabest.resume(tmp_path / "run", show=False)
+        done = adabest.resume(tmp_path / "run", allow=[name], show=False)
+        assert isinstance(done, adabest.Run)
+        assert done.status == "finished"
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("nowhere:Counter", "can't import module 'nowhere'"),
+            ("tiny_runs:Bomb", "should be a subclass of adabest.Callback"),
+            (f"{__name__}:Counter,stepp=3", "has no option 'stepp'; did you mean 'step'"),
+        ],
+    )
+    def test_mistakes_are_found_before_anything_is_begun(self, name: str, words: str, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=words):
+            run(tmp_path / "run", name)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_comparison_makes_one_for_every_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        catch_figures(monkeypatch)
+        Counter.counted.clear()
+        settings = tiny(rounds=1, callbacks=[f"{__name__}:Counter"])
+        adabest.compare(algorithms=["fedavg", "fedprox"], out=tmp_path / "all", show=False, **settings)
+        assert Counter.counted == [1, 1]
+
+    def test_callbacks_are_no_part_of_what_a_run_is(self) -> None:
+        plain, _ = resolve(tiny())
+        watched, _ = resolve(tiny(callbacks=["anywhere:Callback"]))
+        assert plain.digest() == watched.digest()

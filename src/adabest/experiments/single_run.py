@@ -21,7 +21,6 @@ def run(
     *,
     out: str | Path | None = None,
     overwrite: bool = False,
-    callbacks: Sequence[Callback] = (),
     show: bool = True,
     **settings: Unpack[Settings],
 ) -> Run:
@@ -31,10 +30,9 @@ def run(
         config: A TOML file with settings.
         out: The run's folder. By default ``runs/`` and a name that the settings determine.
         overwrite: Whether a run that lies there may be replaced.
-        callbacks: Objects that are told of every round and evaluation, and may ask the run to stop.
         show: Whether to show progress.
         **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``, ``model``
-            and ``loss`` may be objects. Hyper-parameters are given with the algorithm: ``"adabest,beta=0.9"``.
+            and ``loss`` may be objects, and so may each of the ``callbacks``. Hyper-parameters are given with the algorithm: ``"adabest,beta=0.9"``.
 
     Returns:
         The run, finished or diverged.
@@ -43,9 +41,13 @@ def run(
         InputError: If something can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
+    given = settings.get("callbacks", ())
+    objects = [one for one in given if isinstance(one, Callback)]
+    if objects:
+        settings["callbacks"] = [one for one in given if not isinstance(one, Callback)]
     with asked_for(config, settings, out=out, overwrite=overwrite) as merged:
         refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
-        return make_run(merged, callbacks=callbacks, show=show)
+        return make_run(merged, callbacks=objects, show=show)
 
 
 def make_run(settings: dict[str, Any], *, callbacks: Sequence[Callback] = (), show: bool) -> Run:

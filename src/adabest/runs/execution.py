@@ -14,6 +14,7 @@ from adabest.runs.beginning import refuse_change
 from adabest.runs.build import build_federation, make_engine
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.callbacks.board import make_board
+from adabest.runs.callbacks.catalog import check_callbacks
 from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
@@ -149,10 +150,11 @@ def check_runs(configs: Iterable[Config]) -> None:
     """Makes sure that runs can begin, as far as that can be told before their data are dealt.
 
     Raises:
-        InputError: If a tracker doesn't exist, or its package isn't installed.
+        InputError: If a tracker or a callback doesn't exist, or the package of a tracker isn't installed.
     """
     for config in configs:
         check_trackers(config.trackers())
+        check_callbacks(config.callbacks)
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:

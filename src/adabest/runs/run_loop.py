@@ -15,6 +15,7 @@ from adabest.runs.beginning import adopt, begin, restore
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks.base import Callback, Ending, RunView
 from adabest.runs.callbacks.board import Board
+from adabest.runs.callbacks.catalog import make_callbacks
 from adabest.runs.callbacks.checkpoints import Checkpoints, CheckpointTime
 from adabest.runs.callbacks.early_stopping import EarlyStopping
 from adabest.runs.callbacks.log import Log
@@ -50,7 +51,7 @@ class PendingRun:
         label: What to call it while it shows its progress.
         group: What trackers that haven't heard of it are to group it under.
         blind: Whether its progress tells nothing of the test set, since something is chosen by it.
-        callbacks: The user's own.
+        callbacks: Objects that the user gave; those that the configuration names come before them.
     """
 
     folder: RunFolder
@@ -173,8 +174,9 @@ def _rounds(
     states: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Lane[None]:
     """All rounds that are left, and what happens beside them."""
-    callbacks = _callbacks(run, shared, config, view, open_ledger, resumed=resumed)
-    _restore(run.callbacks, states or {})
+    own = [*make_callbacks(config.callbacks), *run.callbacks]
+    callbacks = _callbacks(run, shared, config, own, open_ledger, resumed=resumed)
+    _restore(own, states or {})
     started: list[Callback] = []
     try:
         for callback in callbacks:
@@ -214,7 +216,7 @@ def _callbacks(
     run: PendingRun,
     shared: LaneContext,
     config: Config,
-    view: RunView,
+    own: Sequence[Callback],
     open_ledger: Callable[[], Ledger],
     *,
     resumed: bool,
@@ -228,8 +230,8 @@ def _callbacks(
         records,
         Timings(),
         EarlyStopping(config.stop_at, config.stop_after),
-        *run.callbacks,
-        Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(run.callbacks)),
+        *own,
+        Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
         ShownProgress(lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind),
     ]
 

@@ -269,6 +269,17 @@ class Config:
             names=True,
         ),
     ] = ()
+    callbacks: Annotated[
+        tuple[str, ...],
+        Meaning(
+            "output",
+            "Callbacks of your own that see every round and may end the run early: module:Class, with options as in "
+            "my_module:Patience,most=3.",
+            identity=Identity.ENVIRONMENT,
+            names=True,
+            elements=("adabest.runs.callbacks.base:Callback",),
+        ),
+    ] = ()
     engine: Annotated[
         Literal["batched", "reference"],
         Meaning(

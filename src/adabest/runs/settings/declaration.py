@@ -84,6 +84,7 @@ class Meaning:
         beside_specification: Whether it may be given beside a specification of the paper, which fixes all others.
         names: Whether it may hold names of the form ``module:attribute``, which are imported.
         objects: The classes whose objects Python may give in place of a name, as ``module:attribute``.
+        elements: The classes whose objects Python may give among the names of a list, as ``module:attribute``.
         size: Whether it is a size in bytes, as in 6GiB.
         range: The numbers it may have. None if they are checked where they are used, or it is no number.
     """
@@ -98,6 +99,7 @@ class Meaning:
     beside_specification: bool = False
     names: bool = False
     objects: tuple[str, ...] = ()
+    elements: tuple[str, ...] = ()
     size: bool = False
     range: Range | None = None
 

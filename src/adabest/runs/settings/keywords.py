@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.base import Algorithm
     from adabest.data.dataset import Dataset
     from adabest.models.factory import Factory
+    from adabest.runs.callbacks.base import Callback
     from adabest.tasks.classification import Loss
 
 
@@ -140,6 +141,11 @@ class SharedSettings(TypedDict, total=False):
 
     loggers: Sequence[str]
     """Trackers that get every metrics row: wandb, mlflow, trackio, tensorboard, or module:Class."""
+
+    callbacks: "Sequence[str | Callback]"
+    """Callbacks of your own that see every round and may end the run early: module:Class, with options as in
+    my_module:Patience,most=3.
+    """
 
     engine: Literal["batched", "reference"]
     """How rounds are executed: batched, clients side by side, or reference, one after another."""
