@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adabest.algorithms.adabest import AdaBest
-    from adabest.algorithms.base import Algorithm
+    from adabest.algorithms.base import (
+        Algorithm,
+        ClientContext,
+        Correction,
+        Nothing,
+        Replies,
+        ServerContext,
+        Update,
+        Work,
+        check_range,
+    )
     from adabest.algorithms.fedavg import FedAvg
     from adabest.algorithms.feddyn import FedDyn
     from adabest.algorithms.fedprox import FedProx
@@ -40,7 +50,17 @@ if TYPE_CHECKING:
 # Where the public names live.
 _HOMES = {
     "algorithms.adabest": ("AdaBest",),
-    "algorithms.base": ("Algorithm",),
+    "algorithms.base": (
+        "Algorithm",
+        "ClientContext",
+        "Correction",
+        "Nothing",
+        "Replies",
+        "ServerContext",
+        "Update",
+        "Work",
+        "check_range",
+    ),
     "algorithms.fedavg": ("FedAvg",),
     "algorithms.feddyn": ("FedDyn",),
     "algorithms.fedprox": ("FedProx",),
@@ -72,8 +92,10 @@ __all__ = [
     "AdabestError",
     "Algorithm",
     "Callback",
+    "ClientContext",
     "Comparison",
     "Config",
+    "Correction",
     "CutPartition",
     "Dataset",
     "Defaults",
@@ -85,6 +107,8 @@ __all__ = [
     "Illustration",
     "InputError",
     "Interrupted",
+    "Nothing",
+    "Replies",
     "Reproduced",
     "RoundCosts",
     "Run",
@@ -92,8 +116,12 @@ __all__ = [
     "RunView",
     "Scaffold",
     "ScaffoldM",
+    "ServerContext",
     "Tuning",
+    "Update",
+    "Work",
     "__version__",
+    "check_range",
     "compare",
     "datasets",
     "from_arrays",

@@ -1,5 +1,6 @@
 """The docs: the site builds without a warning, and all that pages tell the reader to run works."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -221,6 +222,18 @@ def test_files_that_are_linked_to_are_there(name: str) -> None:
     links = [link for link in MARKDOWN_LINK.findall((ROOT / name).read_text(encoding="utf-8")) if "://" not in link]
     assert [link for link in links if not (ROOT / link).exists()] == []
     assert links or name != "README.md"
+
+
+def test_the_way_of_an_image_can_be_followed_in_the_code() -> None:
+    """Every module and name that the page of the architecture mentions is there, in the room whose step names it."""
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    followed = 0
+    for room, step in re.findall(r"^\d+\. \*\*`(\w+)/`\*\*(.*?)(?=^\d+\. |^Beside)", text, re.MULTILINE | re.DOTALL):
+        for module, name in re.findall(r"`([a-z_]+)\.(\w+)[^`]*`", step):
+            if name != "py" and (ROOT / "src" / "adabest" / room / f"{module}.py").is_file():
+                assert hasattr(importlib.import_module(f"adabest.{room}.{module}"), name), f"{room}.{module}.{name}"
+                followed += 1
+    assert followed > 8
 
 
 def test_tests_that_are_named_are_there() -> None:

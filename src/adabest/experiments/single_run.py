@@ -32,7 +32,8 @@ def run(
         overwrite: Whether a run that lies there may be replaced.
         show: Whether to show progress.
         **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``, ``model``
-            and ``loss`` may be objects, and so may each of the ``callbacks``. Hyper-parameters are given with the algorithm: ``"adabest,beta=0.9"``.
+            and ``loss`` may be objects, and so may each of the ``callbacks``. Hyper-parameters are given with the
+            algorithm: ``"adabest,beta=0.9"``.
 
     Returns:
         The run, finished or diverged.
