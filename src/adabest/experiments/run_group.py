@@ -42,7 +42,7 @@ class RunGroup:
     entries: dict[str, list[Run]]
 
 
-def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
+def refuse_other_runs(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
     """Refuses to mix a comparison with runs that lie in its folder and have other settings.
 
     Args:
@@ -212,7 +212,7 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
     lock = RunFolder(folder)
     lock.acquire()
     try:
-        make_room(planned, folder, overwrite=asked.overwrite)
+        refuse_other_runs(planned, folder, overwrite=asked.overwrite)
         remember(folder, {**what, **settings, **found, **extra})
         yield folder
     except Interrupted:

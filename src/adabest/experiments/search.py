@@ -9,7 +9,7 @@ from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.default_grids import paper_grid
-from adabest.experiments.run_group import RunGroup, make_room, make_runs
+from adabest.experiments.run_group import RunGroup, make_runs, refuse_other_runs
 from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
 from adabest.registry import check_options
@@ -177,7 +177,7 @@ def try_points(
         if new:
             planned = search.plan(list(new.values()))
             if tried.points:
-                make_room(planned, folder, overwrite=overwrite)
+                refuse_other_runs(planned, folder, overwrite=overwrite)
             how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
             made = make_runs(planned, folder, lanes=search.lanes, **how)
             tried.runs.update(made.runs)

@@ -24,9 +24,9 @@ from adabest.runs.files.manifest import (
     Prefix,
     PrefixRecord,
     check_prefix,
+    checksum_of_file,
+    checksum_of_object,
     prove_metrics,
-    sum_of_file,
-    sum_of_object,
 )
 from adabest.runs.files.records import conform
 from adabest.runs.files.tensor_file import write_tensors
@@ -80,9 +80,9 @@ def save_checkpoint(
     content = {"numbers": state.numbers, "tensors_sha256": digest, **claims}
     if callbacks:
         content["callbacks"] = callbacks
-    sealed = {"content": content, "content_sha256": sum_of_object(content)}
+    sealed = {"content": content, "content_sha256": checksum_of_object(content)}
     write_text(stem.with_suffix(".json"), json.dumps(sealed, indent=2) + "\n")
-    if sum_of_file(tensors_path) != digest:
+    if checksum_of_file(tensors_path) != digest:
         raise OSError(f"{tensors_path} doesn't hold what was written to it; older checkpoints were kept")
     for old in _claims(directory)[_KEPT:]:
         old.unlink()
@@ -130,13 +130,13 @@ def read_claims(path: Path) -> dict[str, Any]:
     """
     sealed = parse_object(path, read_bytes(path) or b"")
     content, tensors = sealed.get("content"), path.with_suffix(".safetensors")
-    if not isinstance(content, dict) or sealed.get("content_sha256") != sum_of_object(content):
+    if not isinstance(content, dict) or sealed.get("content_sha256") != checksum_of_object(content):
         raise InputError(f"{path} is damaged: it doesn't have the sum that it names")
     conform(str(path), content, _Claims)
     matched = _NAME.fullmatch(path.name)
     if matched is None or content["numbers"].get("round") != int(matched[1]):
         raise InputError(f"{path} is damaged: it isn't of the round that its name says")
-    if not tensors.is_file() or sum_of_file(tensors) != content.get("tensors_sha256"):
+    if not tensors.is_file() or checksum_of_file(tensors) != content.get("tensors_sha256"):
         raise InputError(f"the tensors of {path} are missing, or aren't those that it names")
     return content
 

@@ -111,10 +111,10 @@ class Ledger:
             folder: Its folder.
             config_text: Its configuration, as it stands or will stand in its file.
         """
-        settings = sum_of_settings(tomllib.loads(config_text))
-        sums = {name: sum_of_file(folder / name) for name in _CONSTANT if (folder / name).is_file()}
+        settings = checksum_of_settings(tomllib.loads(config_text))
+        sums = {name: checksum_of_file(folder / name) for name in _CONSTANT if (folder / name).is_file()}
         path = folder / files.METRICS
-        rows = Prefix(path.stat().st_size, sum_of_file(path))
+        rows = Prefix(path.stat().st_size, checksum_of_file(path))
         return cls(folder, Manifest(secrets.token_hex(16), "running", 0, None, settings, sums, rows))
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ class Ledger:
             metrics=self._prefix(),
         )
         content = {"format": FORMAT, **dataclasses.asdict(self._manifest), "metrics": self._prefix()._asdict()}
-        sealed = {"content": content, "content_sha256": sum_of_object(content)}
+        sealed = {"content": content, "content_sha256": checksum_of_object(content)}
         write_text(self._folder / files.MANIFEST, json.dumps(sealed, indent=2) + "\n")
         told = {"status": status, "round": round_number} | ({} if reason is None else {"reason": reason})
         self._folder.write_json(files.STATUS, told)
@@ -184,7 +184,7 @@ def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest |
         return None
     sealed = files.parse_object(path, content)
     inside = sealed.get("content")
-    if not isinstance(inside, dict) or sealed.get("content_sha256") != sum_of_object(inside):
+    if not isinstance(inside, dict) or sealed.get("content_sha256") != checksum_of_object(inside):
         raise InputError(f"{path} was changed: it doesn't have the sum that it names; {_advice(folder)}")
     if inside.get("format") != FORMAT:
         raise InputError(f"{path} has a format that this version of adabest doesn't know; use the one that wrote it")
@@ -260,7 +260,7 @@ def prove_settings(folder: RunFolder, manifest: Manifest | None, settings: Mappi
     Raises:
         InputError: If it isn't.
     """
-    if manifest is not None and sum_of_settings(settings) != manifest.settings:
+    if manifest is not None and checksum_of_settings(settings) != manifest.settings:
         names = named_in(settings)
         # A configuration that somebody changed may name code, which a run of one's own would import.
         advice = (
@@ -335,12 +335,12 @@ def prove_metrics(
     return found
 
 
-def sum_of_settings(settings: Mapping[str, Any]) -> str:
+def checksum_of_settings(settings: Mapping[str, Any]) -> str:
     """The sum of settings, whatever they look like in a file, without those that may change."""
-    return sum_of_object({name: value for name, value in settings.items() if name not in _MOVABLE})
+    return checksum_of_object({name: value for name, value in settings.items() if name not in _MOVABLE})
 
 
-def sum_of_object(content: Mapping[str, Any]) -> str:
+def checksum_of_object(content: Mapping[str, Any]) -> str:
     """The sum of a JSON object, whatever its layout."""
     return sha256(json.dumps(content, sort_keys=True, default=str).encode())
 
@@ -350,7 +350,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def sum_of_file(path: Path) -> str:
+def checksum_of_file(path: Path) -> str:
     """The SHA-256 sum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from adabest.errors import InputError
 from adabest.runs.files.atomic_files import write_text
-from adabest.runs.files.manifest import sum_of_object
+from adabest.runs.files.manifest import checksum_of_object
 
 _SUM = "sha256"
 
@@ -33,7 +33,7 @@ def write_sealed(path: Path, parts: Mapping[str, str]) -> None:
     """
     content = {name: json.loads(text) for name, text in parts.items()}
     lines = [f"{json.dumps(name)}: {text}" for name, text in parts.items()]
-    write_text(path, "{\n" + ",\n".join([*lines, f'"{_SUM}": "{sum_of_object(content)}"']) + "\n}\n")
+    write_text(path, "{\n" + ",\n".join([*lines, f'"{_SUM}": "{checksum_of_object(content)}"']) + "\n}\n")
 
 
 def read_sealed(path: Path) -> Sealed:
@@ -51,7 +51,7 @@ def read_sealed(path: Path) -> Sealed:
     if not isinstance(content, dict):
         raise InputError(f"{path} should hold a JSON object, as files of results, choices and costs do")
     named = content.pop(_SUM, None)
-    if named is not None and named != sum_of_object(content):
+    if named is not None and named != checksum_of_object(content):
         raise InputError(
             f"{path} was changed since it was written: its content doesn't have the sum that it names. Bring back a "
             f"good copy; or, if you meant to change it, take its line {_SUM!r} out, and it proves nothing any more"
