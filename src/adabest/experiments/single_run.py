@@ -1,4 +1,4 @@
-"""One run, made or read back."""
+"""Single runs: made, or read back."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def run(
     Args:
         config: A TOML file with settings.
         out: The run's folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether a run that lies there may be replaced.
+        overwrite: Whether a run in the folder may be replaced.
         callbacks: Objects that are told of every round and evaluation, and may ask the run to stop.
         show: Whether to show progress.
         **settings: Settings by the names of ``Config`` and the algorithm's hyper-parameters; they override the file's.
@@ -37,19 +37,19 @@ def run(
         The run, finished or diverged.
 
     Raises:
-        InputError: If something can't be used. Nothing was run.
+        InputError: If a setting can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
     with asked_for(config, settings, out=out, overwrite=overwrite) as merged:
         folder, replace = merged.pop("out", None), merged.pop("overwrite", False)
         complete, components = resolve(merged)
-        place = (
+        path = (
             Path(folder)
             if folder
             else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
         )
-        start(complete, components, place, callbacks=callbacks, overwrite=replace, show=show)
-        return read_run(place)
+        start(complete, components, path, callbacks=callbacks, overwrite=replace, show=show)
+        return read_run(path)
 
 
 def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = False) -> Run:
@@ -58,7 +58,7 @@ def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = F
     Args:
         folder: The run's folder.
         allow: Names in it of the form ``module:attribute`` that may be imported, to build its model.
-        trust: Whether all of them may be, since you know where the run comes from.
+        trust: Whether all names may be imported, since you know where the run comes from.
 
     Raises:
         InputError: If there is no run.

@@ -77,7 +77,7 @@ def check_place(path: Path, run: Path, *, overwrite: bool) -> None:
 
 
 def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, metadata: Mapping[str, str]) -> bytes:
-    """Parameters by name, and the inputs' normalisation as ``input.mean`` and ``input.std``; equal models, same bytes."""
+    """Parameters by name, and the inputs' normalisation as ``input.mean`` and ``input.std``; deterministic."""
     named = {**tensors, "input.mean": mean, "input.std": std}
     file = io.BytesIO()
     write_tensors(file, {name: Pieces.of(tensor) for name, tensor in sorted(named.items())}, metadata)
