@@ -1,8 +1,8 @@
 """Atomic files: written whole or not at all, and never through a symbolic link.
 
 New content goes into a partial file with a random name beside the old file, is forced to disk, and replaces the old
-file in one step. So a kill, a full disk or a power cut leaves the old content or the new one. A link in the file's place is
-replaced, never followed.
+file in one step. So a kill, a full disk or a power cut leaves the old content or the new one. A link in the file's
+place is replaced, never followed.
 """
 
 import contextlib
