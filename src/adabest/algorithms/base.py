@@ -67,7 +67,7 @@ class Work(enum.Enum):
 
 
 class Correction(NamedTuple):
-    """Where local training starts, and the affine correction of its gradient (see the module's docstring)."""
+    """The start of local training, and the affine correction of its gradient (see the module's docstring)."""
 
     start: Tensor
     scale: Scalar = 1.0

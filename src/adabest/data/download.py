@@ -25,7 +25,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 
 def fetch(spec: Spec, folder: Path) -> Found:
-    """Makes sure that a data set lies below the data folder: finds it, or downloads it.
+    """Finds a data set below the data folder, or downloads it.
 
     Raises:
         InputError: If it can't be downloaded. No half-written file is left where data are looked for.

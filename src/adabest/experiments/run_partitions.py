@@ -21,7 +21,7 @@ from adabest.runs.settings.config import is_object_name, resolve
 
 _SCHEME = ("clients", "validation_clients", "partition", "alpha", "shards", "unbalance", "seed", "partition_seed")
 _MOST_CELLS = 400_000  # of all maps of a page together: about a megabyte
-_LEFT_OUT = "it was left out, since so many maps would make this page too large"
+_LEFT_OUT = "it was left out, since more maps would make this page too large"
 
 
 def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | None = None) -> list[HeatMap]:

@@ -164,7 +164,7 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
     """
     precision = config.precision
     if precision == "tf32" and not config.device.startswith("cuda"):
-        raise InputError("precision tf32: only GPUs have such numbers; use --precision float32, or --device cuda")
+        raise InputError("precision tf32: only GPUs have it; use --precision float32, or --device cuda")
     if config.engine == "reference":
         if precision == "bf16":
             raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
@@ -184,7 +184,7 @@ def make_batched_engine(
     clients_in_parallel: int | None = None,
     threads: int | None = None,
 ) -> BatchedEngine:
-    """A batched engine that trains on CPU cores or on a GPU, wherever a task's model is.
+    """A batched engine that trains where the task's model is: on CPU cores or on a GPU.
 
     Args:
         heartbeat: Called between local steps; may raise.
@@ -202,7 +202,7 @@ def make_batched_engine(
         on_cpu = task.model.vector.device.type == "cpu"
         if on_cpu and not (precision or Precision()).half:
             return CpuTrainer(task, clients_in_parallel, threads)
-        # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
+        # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
         return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
 
     return BatchedEngine(heartbeat, make_trainer)

@@ -26,7 +26,7 @@ class Log(Callback):
     def after_round(self, run: RunView) -> None:
         """Says that a round was skipped."""
         if run.skipped:
-            run.files.log(f"round {run.round} is skipped: nobody is present")
+            run.files.log(f"round {run.round} is skipped: no client is present")
 
     def end(self, run: RunView, ending: Ending) -> None:
         """Says how the run ended."""

@@ -243,7 +243,7 @@ class MetricsFile:
             raise InputError(f"can't read {self.path}: {error.strerror or error}") from error
 
     def _size(self, file: BinaryIO) -> int:
-        """How many bytes of the file are read."""
+        """The number of bytes that are read."""
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         return size if self.length is None else min(size, self.length)
@@ -314,7 +314,7 @@ def _piece(rounds: list[int], values: list[float]) -> _Piece:
 
 
 def _lines_before(file: BinaryIO, end: int) -> int:
-    """How many lines end before an offset in a file."""
+    """The number of lines that end before an offset in a file."""
     file.seek(0)
     count = 0
     for begin in range(0, end, _BLOCK):

@@ -71,7 +71,7 @@ def _entries(folder: RunFolder) -> Iterator[Finding]:
             yield Finding(entry, "foreign", "not a file of the run")
         elif entry.is_dir() != (entry.name in files.FOLDERS):
             kind = "folder" if entry.name in files.FOLDERS else "file"
-            yield Finding(entry, "damaged", f"it should be a {kind}; remove what lies there")
+            yield Finding(entry, "damaged", f"it should be a {kind}; remove it")
 
 
 def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
