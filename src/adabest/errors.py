@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 _GO_ON = "To go on: "
-_SHOW_CURSOR = b"\r\x1b[?25h"  # which progress bars hide
+_SHOW_CURSOR = b"\r\x1b[?25h"  # progress bars hide the cursor
 
-_LETTERS = 300  # of an error's message that help
+_LETTERS = 300  # the most that are shown of another package's message
 
 
 class AdabestError(Exception):
@@ -19,7 +19,7 @@ class AdabestError(Exception):
 
 
 class InputError(AdabestError):
-    """Something the user gave can't be used. The command line prints it and exits with 2."""
+    """An input of the user can't be used. The command line prints the message and exits with 2."""
 
 
 class Interrupted(AdabestError):
@@ -27,12 +27,12 @@ class Interrupted(AdabestError):
 
 
 class Diverged(AdabestError):
-    """A loss or a model stopped being finite. Carries what went non-finite and where."""
+    """A loss or a model stopped being finite. The message says which, and where."""
 
 
 @contextlib.contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """While entered, an OSError that names no file is given this one: a failed write or flush knows of none."""
+    """While entered, an OSError without a file name gets this one: a failed write or flush has none."""
     try:
         yield
     except OSError as error:
@@ -42,21 +42,21 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def note_how_to_go_on(error: BaseException, words: str) -> None:
-    """Adds to an error how to go on after it. Who knows better, as a comparison does of its runs, replaces the note."""
+    """Adds a note to an error: how to go on after it. A later note, as of a comparison about its runs, replaces it."""
     error.__notes__ = [*(note for note in getattr(error, "__notes__", []) if not note.startswith(_GO_ON))]
     error.add_note(_GO_ON + words)
 
 
 def how_to_go_on(error: BaseException) -> str:
-    """What ``note_how_to_go_on`` added; nothing if it wasn't called."""
+    """The note that ``note_how_to_go_on`` added; empty if there is none."""
     found = [note for note in getattr(error, "__notes__", []) if note.startswith(_GO_ON)]
     return found[-1] if found else ""
 
 
 def leave_at_once(words: str, code: int) -> NoReturn:
-    """Ends the process with one line, whatever its threads are doing.
+    """Prints one line and ends the process, without waiting for its threads.
 
-    Safe at any moment, as a kill is: files are written whole or not at all.
+    Like a kill, this is safe at any moment: files are written whole or not at all.
     """
     with contextlib.suppress(OSError):
         if os.isatty(2):
@@ -66,11 +66,11 @@ def leave_at_once(words: str, code: int) -> NoReturn:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Words the end of a message about an unknown name: the nearest known one and the list of all.
+    """The end of a message about an unknown name: the nearest known name and the list of all.
 
     Args:
-        name: What the user wrote.
-        known: What would have been right.
+        name: The name that the user wrote.
+        known: The valid names.
 
     Returns:
         A clause such as ``did you mean 'beta'? Known: alpha, beta``.
@@ -82,7 +82,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Words an exception that someone else's code raised: its type, the start of its message, and where it was."""
+    """An exception of another package's or a user's code in words: type, start of the message, file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = str(error)

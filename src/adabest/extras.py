@@ -1,4 +1,4 @@
-"""Packages that only some runs need, each an extra of this one."""
+"""Optional packages, each an extra of this one."""
 
 import importlib.util
 
@@ -14,13 +14,13 @@ def require(what: str, extra: str, *packages: str) -> None:
         *packages: Their names.
 
     Raises:
-        InputError: If one isn't.
+        InputError: If one isn't installed.
     """
     if not all(map(is_installed, packages)):
         raise InputError(f'{what} needs a package that isn\'t installed: pip install "adabest[{extra}]"')
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is there; a folder of that name, as W&B leaves one behind, is no package."""
+    """Whether a package is installed. A plain folder of that name, such as W&B leaves, doesn't count."""
     found = importlib.util.find_spec(package)
     return found is not None and found.origin is not None

@@ -1,4 +1,4 @@
-"""The memory of this machine, sizes in words, and the refusal of what can't fit."""
+"""The memory of this machine, sizes in words, and the refusal of work that doesn't fit."""
 
 import os
 from collections.abc import Mapping
@@ -7,12 +7,12 @@ from pathlib import Path
 from adabest.errors import InputError
 
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_UNKNOWN_MEMORY = 8 * 2**30
+_UNKNOWN_MEMORY = 8 * 2**30  # bytes that are assumed where the system doesn't tell
 _STEPS = "kMGTPE"
 
 
 def total_memory() -> int:
-    """The bytes that this process may use at most, as far as one can tell: the machine's, or its container's."""
+    """The memory limit of this process in bytes: the machine's memory, or its container's limit if that is lower."""
     found = []
     if hasattr(os, "sysconf"):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -24,7 +24,7 @@ def total_memory() -> int:
 
 
 def size_in_words(size: int) -> str:
-    """Bytes as one reads them: 6.4 MB."""
+    """A number of bytes in words, as in ``6.4 MB``."""
     if size < 1000:
         return f"{size} B"
     if size >= 10**24:  # beyond any machine, and soon beyond what a float can hold
@@ -39,12 +39,12 @@ def refuse_beyond_memory(owner: str, parts: Mapping[str, int], advice: str) -> N
     """Refuses work whose parts together take more memory than there is, before any of it is allocated.
 
     Args:
-        owner: What is asked for, as the subject of a sentence.
-        parts: Estimated bytes by what takes them.
-        advice: What would be right.
+        owner: What needs the memory, as the subject of the message.
+        parts: Estimated bytes, by what needs them.
+        advice: What would be right, as the end of the message.
 
     Raises:
-        InputError: With the estimate of each part that counts, and the machine's memory.
+        InputError: With the estimate of each part above 5 %, and the machine's memory.
     """
     needed, there = sum(parts.values()), total_memory()
     if needed <= there:

@@ -16,8 +16,8 @@ draw           definition
 ``order``      a permutation: the stable argsort of one 64-bit key per item
 =============  ======================================================================================
 
-What is drawn only once, on the CPU, where the definition may lean on a library (Dirichlet priors, torch's initial
-weights), takes a library generator from ``numpy_generator`` or ``torch_seed``; the outcome is fingerprinted and stored.
+Draws that are made once, on the CPU, by a library's method (Dirichlet priors, torch's initial weights) use a generator
+of that library, keyed by ``numpy_generator`` or ``torch_seed``. Fingerprints of their outcomes are stored with the run.
 """
 
 import enum
@@ -35,7 +35,7 @@ _SECOND_FACTOR = 0x94D049BB133111EB
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for. The numbers are part of every result: never renumber, only append."""
+    """The purpose of a draw. The numbers are part of every result: never renumber, only append."""
 
     COHORT = 1
     BATCH_ORDER = 2
@@ -57,14 +57,14 @@ def signed(word: int) -> int:
 
 
 def _shift_right(x: Words, by: int) -> Words:
-    """Logical shift: int64's own one would drag the sign along."""
+    """Logical shift: the shift of int64 would copy the sign bit."""
     shifted = x >> by
     shifted &= (1 << (64 - by)) - 1
     return shifted
 
 
 def _mix(x: Words) -> Words:
-    """The finaliser, in place: draws come by the hundred thousand, and memory is what they cost."""
+    """The finaliser of splitmix64, in place: for large arrays of draws, memory traffic is what costs time."""
     x ^= _shift_right(x, 30)
     x *= signed(_FIRST_FACTOR)
     x ^= _shift_right(x, 27)
@@ -78,8 +78,8 @@ def bits(seed: Any, purpose: Purpose, *words: Any) -> Any:
 
     Args:
         seed: The run's seed, any Python integer (its lower 64 bits count); or int64 seeds of several runs.
-        purpose: What the draw is for.
-        *words: What else names it: integers, int64 NumPy arrays or int64 tensors, which broadcast.
+        purpose: The purpose of the draw.
+        *words: The other words of its name: integers, int64 NumPy arrays or int64 tensors, which broadcast.
 
     Returns:
         int64 bits in the broadcast shape of the words: a tensor if a word is one, else a NumPy array (of one element
@@ -106,8 +106,8 @@ def uniform(random_bits: Words) -> Words:
 
 def at_least(random_bits: Words, bound: float) -> Words:
     """Whether ``uniform`` of bits is at least a bound between 0 and 1, without making the numbers."""
-    smallest = math.ceil(bound * 2.0**53) << 11  # of all bits, as an unsigned number, that give such a number
-    # Signed numbers are in the order of unsigned ones once the first bit is turned over.
+    smallest = math.ceil(bound * 2.0**53) << 11  # the smallest bits, as an unsigned number, that reach the bound
+    # With its first bit flipped, a signed number compares as the unsigned one does.
     reached: Words = (random_bits ^ signed(1 << 63)) >= smallest - (1 << 63)
     return reached
 
@@ -133,11 +133,11 @@ def order(random_bits: Words) -> Words:
 
 
 def numpy_generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:
-    """A library generator for what is drawn once on the CPU, keyed like everything else."""
+    """A NumPy generator for draws that are made once on the CPU, keyed like all other draws."""
     keys = [int(bits(seed, purpose, *words, half)[0]) & 0xFFFF_FFFF_FFFF_FFFF for half in (0, 1)]
     return np.random.Generator(np.random.Philox(key=np.array(keys, dtype=np.uint64)))
 
 
 def torch_seed(seed: int, purpose: Purpose) -> int:
-    """A seed for torch's own generator, for the initial weights that torch's modules draw themselves."""
+    """A seed for torch's generator, from which torch's modules draw their initial weights."""
     return int(bits(seed, purpose)[0])

@@ -1,8 +1,8 @@
-"""Stopping in an orderly way: a signal raises a flag, and the engine looks at the flag between local steps.
+"""Stop requests: a signal sets a flag, and the engine checks the flag between local steps.
 
-Nothing is interrupted in the middle of an assignment, so the state in memory is always that of a finished round. Where
-nobody looks at the flag for too long, a request to terminate ends the process at once, which is safe at any moment:
-files are written whole or not at all.
+No assignment is interrupted, so the state in memory is always that of a finished round. If the flag isn't checked in
+time, a request to terminate ends the process at once. That is safe at any moment: files are written whole or not at
+all.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from adabest.errors import Interrupted, leave_at_once
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _TERMINATING = [number for number in _SIGNALS if number != signal.SIGINT]
-_PATIENCE = 1.5  # seconds until a request to terminate must have been heard
-_PATIENCE_WHILE_SAVING = 30.0  # seconds that files which are being saved are waited for
-_LOOK_EVERY = 0.05
-_INTERRUPTED = 130  # what the command line exits with
+_PATIENCE = 1.5  # seconds in which a heartbeat must notice a request to terminate
+_PATIENCE_WHILE_SAVING = 30.0  # the same while files are being saved
+_LOOK_EVERY = 0.05  # seconds
+_INTERRUPTED = 130  # the exit code
 
 _being_saved: set[object] = set()
 
@@ -33,11 +33,11 @@ GoOn = Callable[[], str]
 
 
 def resume_command(folder: Path, allow: Sequence[str] = ()) -> str:
-    """What to type to continue, quoted as the shell of this platform wants it.
+    """The command that resumes a run, quoted for this platform's shell.
 
     Args:
         folder: The run's folder.
-        allow: Names that the call which was interrupted had named, and that ``resume`` must be told again.
+        allow: Names of code that the interrupted call had named, and that ``resume`` must be allowed to import.
     """
     words = ["adabest", "resume", str(folder), *(["--allow", *allow] if allow else [])]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
@@ -45,7 +45,7 @@ def resume_command(folder: Path, allow: Sequence[str] = ()) -> str:
 
 @contextlib.contextmanager
 def saving() -> Iterator[None]:
-    """While entered, files are saved that it would be a pity to lose; a request to terminate waits for them."""
+    """While entered, files are being saved, and a request to terminate waits longer."""
     save = object()
     _being_saved.add(save)
     try:
@@ -57,15 +57,15 @@ def saving() -> Iterator[None]:
 class StopRequests:
     """While entered, Ctrl-C and a request to terminate end the round, not the process. A second Ctrl-C ends both.
 
-    They nest: a request that an inner one got and no round was left to hear is passed on to the outer one, and by the
-    outermost one to whoever handled it before, who by default ends the process.
+    They nest. A request that no heartbeat of an inner one noticed is passed to the outer one, and by the outermost one
+    to the handler that was installed before, which by default ends the process.
     """
 
     _entered: ClassVar[list["StopRequests"]] = []
     _watch: ClassVar["_Watch | None"] = None
 
     def __init__(self, go_on: GoOn | None = None) -> None:
-        """``go_on`` says how to go on if the process is ended at once; of nested ones, the outermost that can."""
+        """``go_on`` says how to go on if the process is ended at once; of nested ones, the outermost's is used."""
         self._go_on = go_on
         self._asked = False
         self._heard = False
@@ -73,7 +73,7 @@ class StopRequests:
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequests":
-        # Only the main thread may install handlers; elsewhere whoever owns the main thread decides.
+        # Only the main thread may install handlers; in other threads, its owner's handlers stay.
         if threading.current_thread() is threading.main_thread():
             if not self._entered and all(signal.getsignal(number) == signal.SIG_DFL for number in _TERMINATING):
                 StopRequests._watch = _Watch(self._how_to_go_on)
@@ -102,7 +102,7 @@ class StopRequests:
             signal.raise_signal(self._unheard[0])
 
     def heartbeat(self) -> None:
-        """Raises ``Interrupted`` if someone asked to stop."""
+        """Raises ``Interrupted`` if a stop was requested."""
         if self._asked:
             self._heard = True
             if self._watch is not None:
@@ -122,10 +122,10 @@ class StopRequests:
 
 
 class _Watch:
-    """A thread that ends the process if a request to terminate isn't heard in time.
+    """A thread that ends the process if no heartbeat notices a request to terminate in time.
 
-    The part of Python's signal handling that is written in C wakes it, so it hears of requests even while the main
-    thread is in a long call and can't run the handler.
+    The C part of Python's signal handling wakes it, so it gets requests even while the main thread is in a long call
+    and can't run the handler.
     """
 
     def __init__(self, go_on: GoOn) -> None:
@@ -138,14 +138,14 @@ class _Watch:
         self._thread.start()
 
     def heard(self) -> None:
-        """An orderly stop has begun, and gets the time it needs."""
+        """Stops the countdown: a heartbeat has noticed the request, and the stop takes the time it needs."""
         self._heard.set()
 
     def close(self) -> None:
-        """Ends the thread; from now on signals are no matter of it."""
+        """Ends the thread, and restores the former receiver of signals."""
         signal.set_wakeup_fd(self._before)
         self._heard.set()
-        self._sender.close()  # which the other end hears
+        self._sender.close()  # ends the thread's ``recv``
         self._thread.join()
         self._receiver.close()
 
@@ -153,7 +153,9 @@ class _Watch:
         while signals := self._receiver.recv(64):
             if self._before != -1:
                 with contextlib.suppress(OSError):
-                    os.write(self._before, signals)  # who had asked to be woken, as an event loop does
+                    os.write(
+                        self._before, signals
+                    )  # else an event loop that had set its own wake-up fd would miss them
             if any(number in signals for number in _TERMINATING):
                 self._wait_for_a_hearing()
 

@@ -34,7 +34,9 @@ class TestPickles:
                 return (Path.touch, (ran,))
 
         tiny.write(tmp_path / "cifar-100-python", CIFAR100_PICKLED | {"train": pickle.dumps(Evil())})
-        with pytest.raises(InputError, match=r"cifar-100-python.train .* has the md5 sum .*, but that of the official"):
+        with pytest.raises(
+            InputError, match=r"cifar-100-python.train .* has the md5 checksum .*, but that of the official"
+        ):
             load_official(tiny.TINY_CIFAR100, str(tmp_path))
         assert not ran.exists()
 
@@ -46,7 +48,7 @@ class TestPickles:
         assert not ran.exists()
 
     def test_without_a_published_sum_it_is_not_read(self) -> None:
-        with pytest.raises(InputError, match="train is pickled and has no published md5 sum"):
+        with pytest.raises(InputError, match="train is pickled and has no published md5 checksum"):
             pickled("fine_labels")([File("train", CIFAR100_PICKLED["train"])], tiny.TINY_CIFAR100, "train")
 
     @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ class TestDamage:
         # Fashion-MNIST has the files' names and sizes of MNIST.
         files = MNIST_FILES | {"train-images-idx3-ubyte": tiny.idx(255 - tiny.MNIST_IMAGES["train"])}
         message = self.refused(tiny.TINY_MNIST, tmp_path, "mnist", files)
-        assert "train-images-idx3-ubyte (4,720 bytes) has the md5 sum" in message
+        assert "train-images-idx3-ubyte (4,720 bytes) has the md5 checksum" in message
 
     @pytest.mark.parametrize("cut", [0, 5, 20, -1])
     def test_gzipped_files_that_are_cut_off(self, cut: int, tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ class TestDamage:
         wrong[1000] ^= 1
         files = CIFAR100_BINARY | {"test.bin": bytes(wrong)}
         message = self.refused(tiny.TINY_CIFAR100, tmp_path, "cifar-100-binary", files)
-        assert f"has the md5 sum {tiny.md5(bytes(wrong))}, but that of the official file, " in message
+        assert f"has the md5 checksum {tiny.md5(bytes(wrong))}, but that of the official file, " in message
 
     @pytest.mark.parametrize("label", [10, 255])
     def test_labels_that_are_none(self, label: int, tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ class TestDamage:
         good = tiny.tar_archive("cifar-10-batches-bin", CIFAR10_BINARY)
         spec = tiny.with_archive(tiny.TINY_CIFAR10, good)
         message = self.refused(spec, tmp_path / "cut", ".", {"cifar-10-binary.tar.gz": good[:-20]})
-        assert f"cifar-10-binary.tar.gz ({len(good) - 20:,} bytes) has the md5 sum" in message
+        assert f"cifar-10-binary.tar.gz ({len(good) - 20:,} bytes) has the md5 checksum" in message
         # Where no sum is published, the archive's own checks must do.
         cut = tiny.zip_archive("matlab", MAT)[:-30]
         message = self.refused(tiny.TINY_LETTERS, tmp_path / "zip", ".", {"matlab.zip": cut})

@@ -71,7 +71,7 @@ class TestPartitionMaps:
 
     def test_other_data_under_the_same_name_are_not_shown(self) -> None:
         other = make_run(identity={"partition": {"fingerprint": "another"}})
-        assert "makes another one" in self.why(other)
+        assert "gives another partition" in self.why(other)
 
     def test_many_clients_share_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heat_maps, "_MOST_COLUMNS", 4)

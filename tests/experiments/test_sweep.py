@@ -295,7 +295,7 @@ class TestSweeps:
             ({"vary": {"threads": [1, 2]}}, "threads can't be varied: no result depends on it"),
             ({"vary": {"device": ["cpu"]}}, "device can't be varied"),
             ({"vary": {"beta": [0.5]}, "validation_clients": 0}, "which needs validation_clients"),
-            ({"vary": {"beta": [0.5]}, "algorithm": AdaBest()}, "here an algorithm is taken by its name"),
+            ({"vary": {"beta": [0.5]}, "algorithm": AdaBest()}, "name it, as in 'adabest'"),
             ({"vary": {"model": [FedAvg()]}}, "the values of model should be numbers or words"),
             ({"vary": {"beta": [0.5]}, "lanes": 0}, "lanes = 0"),
         ],

@@ -198,7 +198,7 @@ class TestRuns:
 
     def test_skipped_rounds_are_logged(self, tmp_path: Path) -> None:
         run(tmp_path / "run", schedule=["2:leave:0-7", "4:join:0-7"])
-        assert re.findall(r"round (\d) is skipped: nobody is present", log(tmp_path / "run")) == ["2", "3"]
+        assert re.findall(r"round (\d) is skipped: no client is present", log(tmp_path / "run")) == ["2", "3"]
 
     def test_a_run_may_end_with_nobody(self, tmp_path: Path) -> None:
         finished = run(tmp_path / "run", schedule=["3:leave:0-7"], algorithm="feddyn")

@@ -23,7 +23,7 @@ from adabest.cli import main
 from adabest.data.dataset import Dataset, Defaults, from_arrays
 from adabest.errors import Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
-from adabest.runs.files.manifest import FORMAT_KEY, sum_of_object
+from adabest.runs.files.manifest import FORMAT_KEY, checksum_of_object
 from adabest.runs.settings.config import SETTINGS
 from adabest.stop_requests import StopRequests
 
@@ -188,7 +188,7 @@ def as_old_version(folder: Path) -> None:
     for claims in (folder / "checkpoints").glob("*.json"):
         content = json.loads(claims.read_text())["content"]
         content = {name: content[name] for name in ("numbers", "tensors_sha256")}
-        claims.write_text(json.dumps({"content": content, "content_sha256": sum_of_object(content)}))
+        claims.write_text(json.dumps({"content": content, "content_sha256": checksum_of_object(content)}))
 
 
 def arguments(**settings: Any) -> list[str]:

@@ -33,7 +33,7 @@ from adabest.runs import run_loop
 from adabest.runs.files import atomic_files, checkpoint
 from adabest.runs.files.checkpoint import checkpoints_of
 from adabest.runs.files.folder import RunFolder
-from adabest.runs.files.manifest import FORMAT_KEY, find_standing, read_manifest, sum_of_object
+from adabest.runs.files.manifest import FORMAT_KEY, checksum_of_object, find_standing, read_manifest
 from adabest.runs.files.verification import Finding, verify_run
 
 Damage = Callable[[Path], None]
@@ -426,7 +426,7 @@ class TestFullDisk:
         self, killed: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = checkpoints(killed)
-        monkeypatch.setattr(checkpoint, "sum_of_file", lambda path: "0" * 64)
+        monkeypatch.setattr(checkpoint, "checksum_of_file", lambda path: "0" * 64)
         with pytest.raises(OSError, match="doesn't hold what was written to it"):
             checkpoint.save_checkpoint(RunFolder(killed), _empty_view(9), {})
         assert set(before) <= set(checkpoints(killed))
@@ -460,7 +460,7 @@ def reseal(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Changes a file that carries a sum of itself, and the sum with it, as only somebody on purpose would."""
     sealed = json.loads(path.read_text())
     change(sealed["content"])
-    path.write_text(json.dumps({"content": sealed["content"], "content_sha256": sum_of_object(sealed["content"])}))
+    path.write_text(json.dumps({"content": sealed["content"], "content_sha256": checksum_of_object(sealed["content"])}))
 
 
 MANIFESTS: dict[str, Any] = {

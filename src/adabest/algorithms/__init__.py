@@ -1,1 +1,1 @@
-"""The algorithms: ``base`` has the idea, each file one instance of it, and ``catalog`` their names."""
+"""The algorithms: ``base`` states the idea, each other file one algorithm, and ``catalog`` their names."""

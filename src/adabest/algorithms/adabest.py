@@ -32,15 +32,15 @@ class AdaBest(Algorithm):
         server:  h ← β (θ̄_prev − θ̄)
                  θ ← θ̄ − h
 
-    n̄_t is the mean of n_i over all replies so far, repeats counted: the server knows no other client. On balanced data
-    n̄_t / n_i is one. The number of clients appears nowhere.
+    n̄_t is the mean of n_i over all replies so far, repeats counted, since the server knows of no other clients. On
+    balanced data n̄_t / n_i is one. No formula has the number of clients.
 
     Attributes:
         mu: μ ≥ 0, how strongly a client's own estimate corrects its gradient.
-        beta: β in [0, 1], how much of the server's estimate lives on; smaller for harder tasks and fewer clients.
-        beta_decay: What β is multiplied by, in [0, 1], when ‖h‖ has reached a plateau: its mean over the last rounds is
-            within 1 % of its mean over as many before. 1 leaves β as it is.
-        patience: How many rounds such a mean is over.
+        beta: β in [0, 1], the share of the server's estimate that is kept; smaller for harder tasks and fewer clients.
+        beta_decay: The factor of β, in [0, 1], when ‖h‖ has reached a plateau: its mean over the last ``patience``
+            rounds is within 1 % of its mean over as many rounds before. 1 leaves β as it is.
+        patience: The rounds over which each of these means is taken.
     """
 
     mu: float = 0.02

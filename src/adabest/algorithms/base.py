@@ -7,7 +7,7 @@ on vectors. It never sees a device, a data set, a batch or a loop; the engine ow
 ::
 
     message          = downlink(server, cloud, context)             what is sent, so its cost is derived
-    correction       = client_start(client, message, context)       where a client starts, and how its gradient is bent
+    correction       = client_start(client, message, context)       where a client starts, and its gradient's correction
     client, reply    = client_finish(client, message, w, context)   what it keeps, what it sends back
     update           = server_step(server, cloud, replies, context) the next state, the aggregate and the cloud model
 
@@ -60,14 +60,14 @@ Scalar = float | Tensor  # a tensor of shape [..., 1]
 
 
 class Work(enum.Enum):
-    """What the clients do in one phase of a round."""
+    """The clients' work in one phase of a round."""
 
     TRAIN = "local training; client_finish gets the trained model"
     GRADIENT = "no step at all; client_finish gets the gradient over all local samples at the point of start"
 
 
 class Correction(NamedTuple):
-    """Where local training starts, and the affine correction of its gradient (see the module's docstring)."""
+    """The start of local training, and the affine correction of its gradient (see the module's docstring)."""
 
     start: Tensor
     scale: Scalar = 1.0
@@ -78,7 +78,7 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What a client knows in a round beside its state and the message. It can't know the population.
+    """The facts that a client knows in a round beside its state and the message. The population isn't among them.
 
     Attributes:
         round: t, from 1.
@@ -112,7 +112,7 @@ class Population:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What the server knows in a round beside its state and the replies.
+    """The facts that the server knows in a round beside its state and the replies.
 
     Attributes:
         round: t, from 1.
@@ -130,7 +130,7 @@ class ServerContext:
 
     @property
     def population(self) -> Population:
-        """|S^t| and n̄, which exist only for algorithms that declare that they need them."""
+        """|S^t| and n̄, for algorithms that declare ``needs_population``."""
         if self.known_population is None:
             raise UndeclaredPopulationError(
                 "this algorithm reads the population without declaring it: set `needs_population = True` in its class"
@@ -139,7 +139,7 @@ class ServerContext:
 
 
 class UndeclaredPopulationError(Exception):
-    """An algorithm read |S^t| or n̄ without saying that it needs them."""
+    """An algorithm read |S^t| or n̄ without declaring ``needs_population``."""
 
 
 class Replies(ABC):
@@ -159,15 +159,15 @@ class Replies(ABC):
     def total(self, field: str) -> Tensor:
         """The sum of a field of counts, in float64. Its mean under ``one`` must be declared.
 
-        An engine that has the replies at hand should add them up in float64, too: float32, in which replies may be
-        sent, can't tell apart all whole numbers above 2²⁴.
+        An engine that has the replies in memory should sum them in float64, too: float32, in which replies may be sent,
+        doesn't hold every whole number above 2²⁴.
         """
-        # Rounded, because the mean of counts is one of floats, and their sum is a count again.
+        # Rounded: the mean is a rounded float, and without it the total might not be a whole number.
         return (self.count * self.mean(field).to(torch.float64)).round()
 
 
 class Update(NamedTuple):
-    """What a server step gives.
+    """The result of a server step.
 
     Attributes:
         server: The next state.
@@ -183,7 +183,7 @@ class Update(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """The state of a party that keeps nothing."""
+    """The empty state, of a server or a client that keeps nothing."""
 
 
 class Algorithm(ABC):
@@ -191,10 +191,10 @@ class Algorithm(ABC):
 
     Attributes:
         needs_population: Whether the server must be told |S^t| and n̄.
-        scored_weight: How the models of the clients are weighted in the scored model, ``one`` or ``samples``.
+        scored_weight: The weight of each client's model in the scored model, ``one`` or ``samples``.
         means: For each reply field, the weights under which the engine averages it. Where a round has several
             exchanges, their replies may have different fields.
-        phases: What the clients do in each exchange of a round.
+        phases: The clients' work in each exchange of a round.
     """
 
     needs_population: ClassVar[bool] = False
@@ -216,18 +216,18 @@ class Algorithm(ABC):
 
     @abstractmethod
     def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
-        """Where client i's local training starts and how its gradient is corrected."""
+        """The point from which client i trains, and the correction of its gradient."""
 
     @abstractmethod
     def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
-        """What client i keeps, and the named vectors and numbers it sends back."""
+        """The state that client i keeps, and the named vectors and numbers it sends back."""
 
     @abstractmethod
     def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
-        """The server's move."""
+        """The server's next state, the aggregate and the cloud model, from the averaged replies."""
 
     def server_numbers(self, server: Any) -> Mapping[str, Tensor]:
-        """Numbers of the server's state that are worth a metric of their own, by its name."""
+        """Numbers of the server's state that become metrics, by name."""
         return {}
 
     def client_estimate(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
@@ -249,7 +249,7 @@ def check_count(name: str, value: int) -> None:
     """Refuses a hyper-parameter that isn't a whole number from 1.
 
     Raises:
-        InputError: If it isn't.
+        InputError: With the range that would be right.
     """
     if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         raise InputError(f"{name} = {value!r} is out of range: it must be a finite whole number, at least 1")

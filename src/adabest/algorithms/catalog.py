@@ -1,7 +1,7 @@
-"""The names of the algorithms.
+"""The catalog of algorithms by name.
 
-A new one is a file here and a line below; one of your own needs neither (``module:Class``, or an entry point in the
-group ``adabest.algorithms``).
+A new built-in algorithm is a file in this folder and a line below. One of your own is named ``module:Class``, or is an
+entry point in the group ``adabest.algorithms``.
 """
 
 from adabest.algorithms.adabest import AdaBest

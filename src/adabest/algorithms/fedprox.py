@@ -1,4 +1,4 @@
-"""FedProx: a spring to the cloud model. Li et al., *Federated optimization in heterogeneous networks*, 2020."""
+"""FedProx: a proximal term to the cloud model. Li et al., *Federated optimization in heterogeneous networks*, 2020."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class FedProx(FedAvg):
         server:  θ ← θ̄ = Σ n_i θ_i / Σ n_i
 
     Attributes:
-        mu: μ ≥ 0, the strength of the spring; the usual grid is .001, .01, .1, 1.
+        mu: μ ≥ 0, the strength of the proximal term; the usual grid is .001, .01, .1, 1.
     """
 
     mu: float = 0.01

@@ -1,4 +1,4 @@
-"""Shrinking a number whenever a norm has stopped changing."""
+"""Decay on a plateau: a number shrinks when a norm has stopped changing."""
 
 import torch
 from torch import Tensor
@@ -7,21 +7,21 @@ _TOLERANCE = 0.01
 
 
 def no_norms(like: Tensor, patience: int) -> Tensor:
-    """The memory of twice ``patience`` rounds, as long as there is nothing to remember: ``[..., 2 · patience]``."""
+    """An empty memory of twice ``patience`` norms: −∞ everywhere, ``[..., 2 · patience]``."""
     return like.new_full((*like.shape[:-1], 2 * patience), -torch.inf, dtype=torch.float64)
 
 
 def decay_on_plateau(value: Tensor, norms: Tensor, vector: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Multiplies a value by a factor when the mean norm of the later half of its memory is within 1 % of the earlier's.
+    """Multiplies a value by a factor when the mean of the later half of its norms is within 1 % of the earlier half's.
 
-    Then the memory starts anew. As long as it isn't full nothing happens: what is missing is −∞, from which nothing is
-    within 1 %.
+    Then the memory of norms is emptied. Until it is full, the value stays: missing norms are −∞, and no mean is within
+    1 % of that.
 
     Args:
         value: ``[..., 1]``.
-        norms: The last norms, oldest first, ``[..., 2 · patience]``. Where it has no room, the value never changes.
-        vector: This round's, whose norm counts, ``[..., P]``.
-        factor: What to multiply by.
+        norms: The last norms, oldest first, ``[..., 2 · patience]``. With a length of 0, the value never changes.
+        vector: This round's vector, whose norm is added, ``[..., P]``.
+        factor: The factor.
 
     Returns:
         The value and the memory after this round.

@@ -1,7 +1,7 @@
 """Augmentation of training images: pure functions of normalised images and of random bits.
 
 They take any leading batch dimensions, so that every engine can use them. An engine that flips and crops within a
-kernel stores what is to be done to an image as one number, its code: see ``encode_flip_crop``.
+kernel stores the flip and the shifts of an image as one number, its code: see ``encode_flip_crop``.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
 
     Args:
         images: ``[..., channels, height, width]``.
-        keys: int64 random bits, one word an image, ``[...]``; the four draws of an image are four hashes of its word.
+        keys: int64 random bits, one word per image, ``[...]``; the four draws of an image are four hashes of its word.
     """
     height, width = images.shape[-2:]
     mirrored, down, right = flip_crop_draws(keys)
@@ -45,7 +45,7 @@ def flip_crop(images: Tensor, keys: Tensor) -> Tensor:
 
 
 def flip_crop_draws(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What ``flip_crop`` does to images: whether they are mirrored, and by how much they are shifted down and right."""
+    """The draws of ``flip_crop``: whether images are mirrored, and by how much they are shifted down and right."""
     draws = [random.bits(0, random.Purpose.AUGMENTATION, keys, which) for which in range(4)]
     cropped = random.uniform(draws[1]) < 0.5
     down, right = (torch.where(cropped, random.below(draw, _SHIFTS) - _PADDING, 0) for draw in draws[2:])
@@ -53,14 +53,14 @@ def flip_crop_draws(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def encode_flip_crop(mirrored: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Codes of what is done to images, int32: 128 if mirrored, plus 9 (down + 4) + right + 4."""
+    """Codes of flips and shifts, int32: 128 if mirrored, plus 9 (down + 4) + right + 4."""
     return (mirrored * _MIRRORED + (down + _PADDING) * _SHIFTS + right + _PADDING).to(torch.int32)
 
 
 def decode_flip_crop(codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What codes stand for: whether images are mirrored, and by how much they are shifted down and right.
+    """Flips and shifts from codes: whether images are mirrored, and by how much they are shifted down and right.
 
-    The kernel ``gather`` of ``engine.gpu.kernels.batch`` does the same, in numbers of its own.
+    The kernel ``gather`` of ``engine.gpu.kernels.batch`` decodes with constants of its own: change both together.
     """
     shifts = codes % _MIRRORED
     return codes >= _MIRRORED, shifts // _SHIFTS - _PADDING, shifts % _SHIFTS - _PADDING

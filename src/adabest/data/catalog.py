@@ -1,8 +1,8 @@
-"""The published data sets that come by name: what they are, where they are published, and the sums of their files.
+"""The catalog of published data sets: what they are, where they are published, and the checksums of their files.
 
-The md5 sums of the archives are those that the publishers' pages and torchvision give; those of the files in them were
-compared with real files and with the sums that others have published. Defaults and normalisation are those of the paper
-and its reference code; MNIST is treated like EMNIST-L.
+The md5 checksums of the archives are those of the publishers' pages and of torchvision. The checksums of the files in
+them were compared with real files, and with those that others have published. Defaults and normalisation are those of
+the paper and its reference code; MNIST is treated like EMNIST-L.
 """
 
 from adabest.data import cifar

@@ -1,4 +1,4 @@
-"""The two forms of CIFAR: binary records, and pickled dictionaries, which are only read once their md5 sum has matched.
+"""The two forms of CIFAR: binary records, and pickled dictionaries, which are read only if their md5 checksum matches.
 
 Both are described by A. Krizhevsky on the page of *The CIFAR-10 dataset*.
 """
@@ -18,9 +18,9 @@ from adabest.errors import InputError
 
 
 class _Described:
-    """What a pickle says of an array, or of its type: the arguments that it is made with, and its state.
+    """A pickle's description of an array, or of its type: the arguments of its constructor, and its state.
 
-    NumPy itself would believe both, and can be told things of a type that end the process.
+    NumPy would use both unchecked, and some states of a type crash the process.
     """
 
     __slots__ = ("arguments", "state")
@@ -34,7 +34,7 @@ class _Described:
 
 
 class _Maker:
-    """Stands for a function of NumPy's. It has nothing that a pickle could change."""
+    """A stand-in for a function of NumPy. It has no attribute that a pickle could change."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class _Maker:
         raise pickle.UnpicklingError("it changes a function of NumPy's")
 
 
-# All that a pickled array needs.
+# The only names that a pickled array needs.
 _NEEDED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _Maker(),
     ("numpy", "ndarray"): "the type of arrays",
@@ -55,7 +55,7 @@ _PROTOCOL = 2  # Python 2 wrote the official files in it
 
 
 def binary(label_bytes: int) -> Reader:
-    """A reader of records, each of label bytes (the last of which counts) and the planes of an image."""
+    """A reader of records: label bytes, of which the last one is the label, then the planes of an image."""
 
     def read(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
         return _join(_binary_file, files, spec, split, label_bytes)
@@ -75,7 +75,7 @@ def pickled(key: str) -> Reader:
 def _join(
     read: Callable[[File, Spec, int, Any], Arrays], files: Sequence[File], spec: Spec, split: Split, how: Any
 ) -> Arrays:
-    """The images and labels of files that share the records evenly."""
+    """The images and labels of several files with equally many records each."""
     parts = [read(file, spec, spec.records[split] // len(files), how) for file in files]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return images.reshape(-1, *spec.shape), labels
@@ -96,7 +96,7 @@ def _binary_file(file: File, spec: Spec, records: int, label_bytes: int) -> Arra
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Rebuilds descriptions of arrays, and nothing else: not even a file with the right md5 sum could run code."""
+    """Rebuilds descriptions of arrays and nothing else, so that not even a file with the right md5 could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -106,9 +106,9 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _check_operations(content: bytes) -> None:
-    """Refuses a pickle of a later protocol, or one that numbers what it remembers in a way that takes much memory.
+    """Refuses a pickle of a later protocol, or one with large memo indices.
 
-    The unpickler holds a table as long as the largest of these numbers.
+    The unpickler's memo is a table as long as the largest index: without this check, a few bytes could take gigabytes.
     """
     for operation, argument, place in pickletools.genops(content):
         if operation.proto > _PROTOCOL:
@@ -118,7 +118,7 @@ def _check_operations(content: bytes) -> None:
 
 
 def _bytes(described: Any) -> np.ndarray:
-    """The array of bytes that was described: version, shape, type, whether it lies by columns, and its content."""
+    """The array of bytes of a description, whose state is: version, shape, type, column order, content."""
     if type(described) is not _Described:
         raise TypeError(f"data should be an array, not a {type(described).__name__}")
     _, shape, kind, by_column, content = described.state
@@ -130,7 +130,7 @@ def _bytes(described: Any) -> np.ndarray:
 
 
 def _labels(labels: Any) -> np.ndarray:
-    """The labels of a list of numbers. A list of anything else might be of lists of lists that become huge."""
+    """The labels of a list of numbers. Other lists are refused: nested ones could make a huge array."""
     if type(labels) is not list or not all(type(label) is int for label in labels):
         raise TypeError(f"labels should be a list of numbers, not a {type(labels).__name__}")
     return np.array(labels, dtype=np.int64)
@@ -138,14 +138,16 @@ def _labels(labels: Any) -> np.ndarray:
 
 def _pickled_file(file: File, spec: Spec, records: int, key: str) -> Arrays:
     if file.md5 is None:
-        raise InputError(f"{file.where} is pickled and has no published md5 sum to be trusted by, so it isn't read")
+        raise InputError(
+            f"{file.where} is pickled and has no published md5 checksum to be trusted by, so it isn't read"
+        )
     file.verify()
     width = math.prod(spec.shape)
     try:
         _check_operations(file.content)
         batch = _ArrayUnpickler(io.BytesIO(file.content), encoding="bytes").load()
         images, labels = _bytes(batch[b"data"]), _labels(batch[key.encode()])
-    except Exception as error:  # a pickle is a program: it may stumble in any way
+    except Exception as error:  # a pickle is a program: it may raise exceptions of any type
         raise damaged(file.where, f"can't be unpickled ({error!r})", f"a dictionary with data and {key} was") from error
     if images.shape != (records, width) or labels.shape != (records,):
         raise damaged(

@@ -1,4 +1,4 @@
-"""A data set: four tensors, how to normalise them, and the settings that suit them."""
+"""A data set: four tensors, their normalisation, and default settings."""
 
 import dataclasses
 import hashlib
@@ -16,14 +16,14 @@ from adabest.errors import InputError
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _CLIENTS = "clients"
-# Classes that a data set may have, although it has fewer samples: more than any that is published has names for. A
-# label above both is no class but damage, or an identifier, and every client would get a count of each class below.
+# The most classes of a data set with fewer samples; no published one has as many. A larger label is damage or an
+# identifier: without this limit, each client would get a table with a count of every class below it.
 _MOST_UNSEEN_CLASSES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:
-    """What a run uses for this data set unless told otherwise.
+    """The default settings of runs on a data set.
 
     Attributes:
         model: A model specification, such as ``mlp,hidden=50``.
@@ -43,18 +43,18 @@ class Dataset:
     """A classification data set.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         x_train: Training inputs, ``[samples, *shape]``, in bytes or floating point: a tensor, or ``Inputs`` that are
-            made when they are asked for.
+            made on access.
         y_train: Training labels, int64 in [0, classes).
         x_test: Test inputs.
         y_test: Test labels.
         classes: How many classes there are.
-        mean: What is subtracted from an input, a scalar or one value a channel ``[channels, 1, 1]``.
-        std: What it is then divided by, likewise.
-        defaults: The settings that suit it.
-        clients: Which client each training sample belongs to, int64 from 0 without gaps, where the data set comes split
-            by client; None where it doesn't.
+        mean: The mean that is subtracted from inputs, a scalar or one value per channel ``[channels, 1, 1]``.
+        std: The deviation by which they are then divided, of the same shapes.
+        defaults: The default settings of runs on it.
+        clients: The client of each training sample, int64 from 0 without gaps, if the data set comes split by client;
+            else None.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     def fingerprint(self) -> str:
-        """A digest of everything that training and testing see."""
+        """A digest of all that training and testing use."""
         digest = hashlib.sha256(repr((self.classes, self.input_shape)).encode())
         for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
             digest.update(str(part.dtype).encode())
@@ -115,9 +115,9 @@ def from_arrays(
         y_train: Training labels, whole numbers from 0.
         x_test: Test inputs.
         y_test: Test labels.
-        clients: Which client each training sample belongs to, by whatever names clients have: numbers or texts.
-        name: What to call it.
-        defaults: The settings that suit it.
+        clients: The client of each training sample, as a number or a text.
+        name: The data set's name.
+        defaults: The default settings of runs on it.
 
     Raises:
         InputError: If the arrays don't fit together; the message names the array.
@@ -144,7 +144,7 @@ def from_arrays(
 
 
 def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the standard deviation of all pixels, which are bytes; exact, in a single pass over them."""
+    """The mean and the standard deviation of all pixels, which are bytes: exact, from their histogram."""
     counts = torch.bincount(images.flatten(), minlength=256).to(torch.float64)
     values = torch.arange(256, dtype=torch.float64)
     mean = (counts * values).sum() / counts.sum()
@@ -153,7 +153,7 @@ def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def from_npz(path: Path) -> Dataset:
-    """Reads a data set from an ``.npz`` file that holds x_train, y_train, x_test, y_test and, if it likes, clients.
+    """Reads a data set from an ``.npz`` file with x_train, y_train, x_test, y_test and, optionally, clients.
 
     Raises:
         InputError: If the file can't be read or lacks an array.
@@ -194,7 +194,7 @@ def _as_tensor(key: str, value: Any) -> Tensor:
 
 
 def _number_clients(name: str, clients: Any) -> Tensor:
-    """Clients from 0, in the order of their names."""
+    """The clients of samples as numbers from 0, in the order of the clients' names."""
     names = np.asarray(clients)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
         raise InputError(f"data set {name}: clients should be one number or text a sample, not {names.dtype}")

@@ -17,14 +17,14 @@ _TEST_SAMPLES = 360
 
 
 def _samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pixels and labels, out of the file itself: importing its loader takes longer than most things done with it."""
+    """Pixels and labels, read from scikit-learn's file: importing its loader takes longer than a short run."""
     package = importlib.util.find_spec("sklearn")
     places = [] if package is None else package.submodule_search_locations or []
     for path in (Path(place) / "datasets" / "data" / "digits.csv.gz" for place in places):
         if path.is_file():
             table = np.loadtxt(path, delimiter=",")
             return table[:, :-1], table[:, -1].astype(np.int64)
-    from sklearn.datasets import load_digits  # a version that keeps it elsewhere
+    from sklearn.datasets import load_digits  # for a version that keeps the file elsewhere
 
     bunch = load_digits()
     return bunch.data, bunch.target.astype(np.int64)

@@ -1,7 +1,7 @@
-"""Downloading: from the official site, whole and with the right checksum, or not at all.
+"""Downloads of published data sets: whole and with the right checksum, or not at all.
 
-A file is fetched into a folder of its own beside the data, under a lock, and moved into place when its md5 sum has been
-checked. What a killed download leaves behind is never taken for data, and goes with the next one.
+A file is fetched into a partial folder beside the data, under a lock, and moved into place once its md5 checksum is
+right. The partial folder of a killed download is never read as data; the next download removes it.
 """
 
 import shutil
@@ -20,15 +20,15 @@ from adabest.errors import InputError
 _LOCK = ".adabest.lock"
 _PARTIAL = ".adabest-partial"
 _CHUNK = 1 << 16
-_WORDS = 300  # letters of an error that help
+_WORDS = 300  # the most letters that are shown of an error
 _TIMEOUT = 30.0  # seconds without a byte
 
 
 def fetch(spec: Spec, folder: Path) -> Found:
-    """Makes sure that a data set lies below the data folder: finds it, or downloads it.
+    """Finds a data set below the data folder, or downloads it.
 
     Raises:
-        InputError: If it can't be had. Nothing half-written is left where data are looked for.
+        InputError: If it can't be downloaded. No half-written file is left where data are looked for.
     """
     found = find(spec, folder)
     if found is not None:
@@ -39,7 +39,9 @@ def fetch(spec: Spec, folder: Path) -> Found:
         with FileLock(folder / _LOCK):
             try:
                 for remote in spec.remotes:
-                    if not (folder / remote.path).is_file():  # another process may have been faster
+                    if not (
+                        folder / remote.path
+                    ).is_file():  # another process may have fetched it before we had the lock
                         _download(spec, remote, folder, partial)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -54,7 +56,7 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
     """Downloads a file from the first address that has it, and puts it in place."""
     import pooch
 
-    pooch.get_logger().setLevel("WARNING")  # the progress bar says it better
+    pooch.get_logger().setLevel("WARNING")  # its notes of downloads would repeat the progress bar
     place = folder / remote.path
     problems = []
     for url in remote.urls:
@@ -65,7 +67,7 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
                     chunk_size=_CHUNK,
                     timeout=_TIMEOUT,
                     headers={"User-Agent": f"adabest/{version('adabest')}", "Accept-Encoding": "identity"},
-                    hooks={"response": _as_it_lies},
+                    hooks={"response": _undecoded},
                 )
                 fetched = pooch.retrieve(
                     url, known_hash=f"md5:{remote.md5}", fname=place.name, path=partial, downloader=downloader
@@ -85,13 +87,13 @@ def _download(spec: Spec, remote: Remote, folder: Path, partial: Path) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """What went wrong, without the inner life of the network library."""
+    """The first line of an error, shortened; the others are details of the network library."""
     words = str(error).partition("\n")[0]
     return words if len(words) <= _WORDS else f"{words[:_WORDS]} …"
 
 
-def _as_it_lies(response: Any, **_: Any) -> None:
-    """Keeps a .gz file as it is, though some servers declare it to be an encoded plain file, which would be decoded."""
+def _undecoded(response: Any, **_: Any) -> None:
+    """Keeps a .gz file as it is: some servers declare it as an encoded plain file, and it would be decoded."""
     response.raw.headers.pop("Content-Encoding", None)
 
 

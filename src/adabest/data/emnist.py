@@ -1,4 +1,4 @@
-"""EMNIST: MNIST's format or NIST's .mat file, and in both of them every image transposed.
+"""EMNIST in MNIST's format or in NIST's .mat file. Both hold every image transposed.
 
 G. Cohen, S. Afshar, J. Tapson, A. van Schaik: *EMNIST: an extension of MNIST to handwritten letters* (2017),
 arXiv:1702.05373. The images were written column by column, so rows and columns are swapped back here.
@@ -25,7 +25,7 @@ def read_matlab(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
     """Reads one of the two splits in a .mat file: ``dataset.train`` and ``dataset.test``, each of images and labels.
 
     Raises:
-        InputError: If it isn't such a file, or holds another number of records.
+        InputError: If it isn't such a .mat file, or holds another number of records.
     """
     (file,) = files
     records, width = spec.records[split], math.prod(spec.shape)

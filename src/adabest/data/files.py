@@ -23,9 +23,9 @@ class File:
     """A file of a data set.
 
     Attributes:
-        where: What to call it in a message: its path, behind that of the archive which holds it.
+        where: The file, for messages: its path, after that of its archive, if it is in one.
         content: Its bytes, unpacked.
-        md5: The published md5 sum of these bytes; None if there is none.
+        md5: The published md5 checksum of these bytes; None if there is none.
     """
 
     where: str
@@ -33,37 +33,39 @@ class File:
     md5: str | None = None
 
     def verify(self) -> None:
-        """Compares the content with the published md5 sum, where there is one.
+        """Compares the content with the published md5 checksum, if there is one.
 
         Raises:
-            InputError: If it has another.
+            InputError: If they differ.
         """
         found = hashlib.md5(self.content, usedforsecurity=False).hexdigest()
         if self.md5 not in (None, found):
-            raise wrong_sum(self.where, len(self.content), found, str(self.md5))
+            raise wrong_checksum(self.where, len(self.content), found, str(self.md5))
 
 
 def damaged(where: object, found: str, expected: str) -> InputError:
-    """The error for a file that isn't what it should be."""
+    """The error for a damaged file: what was found, and what was expected."""
     return InputError(f"{where} {found}, but {expected} expected. {_ADVICE}")
 
 
-def wrong_sum(where: object, size: int, found: str, expected: str) -> InputError:
-    """The error for a file whose md5 sum isn't the published one."""
-    return damaged(where, f"({size:,} bytes) has the md5 sum {found}", f"that of the official file, {expected}, was")
+def wrong_checksum(where: object, size: int, found: str, expected: str) -> InputError:
+    """The error for a file whose md5 checksum isn't the published one."""
+    return damaged(
+        where, f"({size:,} bytes) has the md5 checksum {found}", f"that of the official file, {expected}, was"
+    )
 
 
 def stored_as(folder: Path, name: str) -> Path | None:
-    """The path of a file in a folder, where it lies plain or gzipped; None if it doesn't."""
+    """The path of a file in a folder, plain or gzipped; None if it isn't there."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def read_folder(folder: Path, sums: Mapping[str, str | None]) -> dict[str, File]:
-    """Reads files that lie in a folder, plain or gzipped.
+    """Reads files in a folder, plain or gzipped.
 
     Args:
         folder: The folder.
-        sums: The names of the files, each with its md5 sum.
+        sums: The md5 checksums of the files, by name.
 
     Raises:
         InputError: If one is missing, or can't be read or unpacked.
@@ -83,23 +85,23 @@ def read_archive(path: Path, md5: str | None, inside: str, sums: Mapping[str, st
 
     Args:
         path: The archive.
-        md5: The archive's md5 sum, which is checked before anything is read; None if none is published.
+        md5: The archive's md5 checksum, which is checked first; None if none is published.
         inside: The folder of the files in it.
-        sums: The names of the files, each with its md5 sum.
+        sums: The md5 checksums of the files, by name.
 
     Raises:
-        InputError: If the archive or a file in it isn't what it should be.
+        InputError: If the archive or a file in it is damaged or missing.
     """
     if md5 is not None:
         found = _md5_of(path)
         if found != md5:
-            raise wrong_sum(path, path.stat().st_size, found, md5)
+            raise wrong_checksum(path, path.stat().st_size, found, md5)
     wanted = {f"{inside}/{name}{ending}": name for name in sums for ending in ("", ".gz")}
     try:
         members = _zip_members(path, wanted) if path.suffix == ".zip" else _tar_members(path, wanted)
     except InputError:
         raise
-    except Exception as error:  # zipfile and tarfile raise whatever they stumble over in a damaged archive
+    except Exception as error:  # zipfile and tarfile raise exceptions of many types for a damaged archive
         raise damaged(path, f"can't be unpacked ({error!r})", "an intact archive was") from error
     contents = {wanted[member]: (f"{path}: {member}", content) for member, content in members.items()}
     for name in sums:
@@ -141,9 +143,9 @@ def _zip_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _tar_members(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    """The wanted files of a .tar.gz archive, which is read as a stream: nothing is inflated twice, or beyond a limit.
+    """The wanted files of a .tar.gz archive, read as a stream: each byte is inflated once, up to a limit.
 
-    Sparse files are none of these: a few bytes of theirs may stand for any number of zeros.
+    Sparse files are skipped: a few bytes of one may stand for any number of zeros.
     """
     size, members = path.stat().st_size, {}
     with (

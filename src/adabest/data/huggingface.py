@@ -1,4 +1,4 @@
-"""Any image set of Hugging Face's ``datasets`` that has a label column, from disk or from the hub."""
+"""Image sets of Hugging Face's ``datasets`` that have a label column, from disk or from the hub."""
 
 import contextlib
 import dataclasses
@@ -28,17 +28,17 @@ def huggingface(
     test: str = "test",
     test_share: float | None = None,
 ) -> Dataset:
-    """An image set in the form of the package ``datasets``, which ``pip install "adabest[huggingface]"`` brings along.
+    """An image set in the form of the package ``datasets``, which ``pip install "adabest[huggingface]"`` installs.
 
-    Images of all colour modes become grey if all of them are grey, else red, green and blue.
+    Images have one channel if all of them are grey, else red, green and blue.
 
     Args:
-        path: What ``save_to_disk`` wrote, a folder of parquet files or of images, or a parquet file.
+        path: A folder that ``save_to_disk`` wrote, a folder of parquet files or of images, or a parquet file.
         name: Instead of a path, the name of a set on the hub.
-        subset: Which configuration of it, if it has several.
-        image: The column with the images. By default the first of images.
+        subset: Its configuration, if it has several.
+        image: The column with the images. By default the first column of images.
         label: The column with the labels. By default the one of class labels, else the one called ``label``.
-        client: The column that says whose sample it is, if the set comes split by client.
+        client: The column with the client of each sample, if the set comes split by client.
         train: The split to train with.
         test: The split to test with.
         test_share: The share of the training split that is put aside to test with, class by class, instead of ``test``.
@@ -80,12 +80,12 @@ def huggingface(
 
 @contextlib.contextmanager
 def _reading(title: str) -> Iterator[None]:
-    """Names what is read in an error: damaged files are found out late, by any of the many readers of ``datasets``."""
+    """While entered, errors name the data set: readers of ``datasets`` find damaged files late, in any call."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # that package has no type of its own for them
+    except Exception as error:  # ``datasets`` has no exception type of its own for damaged files
         raise InputError(f"{title} can't be read by the package datasets: {told(error)}") from error
 
 
@@ -109,7 +109,7 @@ def _open(path: Path | None, name: str | None, subset: str | None) -> Mapping[st
             opened = datasets.load_dataset("parquet", data_files=str(path))
         else:
             opened = datasets.load_dataset(str(path), subset)
-    except Exception as error:  # whatever its many readers, or the network, stumble over
+    except Exception as error:  # its readers, and the network, raise exceptions of many types
         raise InputError(f"{name or path} can't be loaded by the package datasets: {error}") from error
     return opened if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
 
@@ -128,7 +128,7 @@ def _test_split(title: str, splits: Mapping[str, Any], train: str, test: str) ->
 def _columns(
     title: str, features: Mapping[str, Any], image: str | None, label: str | None, client: str | None
 ) -> dict[str, str]:
-    """The columns to be used, found by their types where they aren't named."""
+    """The columns of images, labels and clients; those that aren't named are found by their types."""
     import datasets
 
     def of(kind: type) -> list[str]:
@@ -159,7 +159,7 @@ def _choose(title: str, kind: str, known: Mapping[str, Any], name: str) -> Any:
 
 
 def _labels(title: str, column: str, splits: Collection[Any]) -> tuple[np.ndarray, int]:
-    """The labels of all splits, one after the other, as numbers from 0, and how many classes are declared."""
+    """The labels of all splits, one after the other, as numbers from 0, and the number of declared classes."""
     declared = [split.features[column] for split in splits]
     names = getattr(declared[0], "names", None)
     if any(getattr(feature, "names", None) != names for feature in declared[1:]):
@@ -183,7 +183,7 @@ def _images(title: str, column: str, splits: Mapping[str, Any]) -> np.ndarray:
             where = f"{title}, image {number} of {split}"
             try:
                 array = _pixels(feature.decode_example(stored))
-            except Exception as error:  # whatever a decoder of some image format stumbles over
+            except Exception as error:  # decoders of image formats raise exceptions of many types
                 raise InputError(f"{where} can't be decoded: {error}") from error
             if arrays and array.shape[:2] != arrays[0].shape[:2]:
                 sizes = [f"{width} × {height}" for height, width in (array.shape[:2], arrays[0].shape[:2])]
@@ -205,7 +205,7 @@ def _pixels(picture: Any) -> np.ndarray:
 
 
 def _put_aside(title: str, labels: np.ndarray, share: float) -> np.ndarray:
-    """A mask of the samples to test with."""
+    """A mask of the test samples."""
     samples = round(share * len(labels))
     if not 0 < samples < len(labels):
         raise InputError(f"{title}: test_share = {share:g} of {len(labels):,} samples leaves none to train or to test")

@@ -18,7 +18,7 @@ def read_idx(files: Sequence[File], spec: Spec, split: Split) -> Arrays:
     """Reads a file of images and a file of labels.
 
     Raises:
-        InputError: If one isn't such a file, or holds another number of records.
+        InputError: If one isn't an idx file, or holds another number of records.
     """
     images, labels = files
     records = spec.records[split]

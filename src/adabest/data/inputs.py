@@ -1,4 +1,4 @@
-"""Inputs of samples: an ordinary tensor, or whatever can be asked for some of its samples."""
+"""Inputs of samples: an ordinary tensor, or an object that makes samples on access."""
 
 from typing import Any, Protocol
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Inputs(Protocol):
-    """What a tensor of inputs ``[samples, *shape]`` can do and training needs; one that is never held whole."""
+    """The part of a tensor's interface that training needs, for inputs ``[samples, *shape]`` that aren't in memory."""
 
     @property
     def shape(self) -> torch.Size:
@@ -20,10 +20,10 @@ class Inputs(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, samples: Any) -> Tensor:
-        """Some samples: of a slice, or of an int64 tensor of any shape, ``[*samples.shape, *shape]``, on its device."""
+        """The samples of a slice, or of an int64 tensor of any shape: ``[*samples.shape, *shape]``, on its device."""
 
     def to(self, place: Any) -> "Inputs":
-        """The same, ready to be asked for samples by tensors of a device."""
+        """The same inputs, for sample numbers on a device."""
 
     def fingerprint(self) -> bytes:
-        """What tells it from others."""
+        """Bytes that differ between inputs with different values."""

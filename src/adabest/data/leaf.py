@@ -1,6 +1,6 @@
-"""LEAF's format: data that come split by client, as JSON.
+"""LEAF's format: data split by client, as JSON.
 
-S. Caldas et al.: *LEAF: A Benchmark for Federated Settings* (2018), arXiv:1812.01097. Its scripts leave two folders,
+S. Caldas et al.: *LEAF: A Benchmark for Federated Settings* (2018), arXiv:1812.01097. Its scripts write two folders,
 ``train`` and ``test``, of files with ``users``, ``num_samples`` and, in ``user_data``, lists x and y for each user.
 """
 
@@ -16,8 +16,8 @@ from adabest.data.dataset import Dataset, from_arrays
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
 
-_OBJECTS = 12  # bytes that a byte of JSON becomes: "0.5, " is five, a number in a list 32, and "[]," 64
-_LARGEST = 2**53  # from here on, not every whole number is a float64
+_OBJECTS = 12  # bytes in memory per byte of JSON: "0.5, " is 5 bytes and takes 32; "[]," is 3 and takes 64
+_LARGEST = 2**53  # from here on, float64 doesn't hold every whole number
 
 
 def leaf(path: Path, shape: tuple[int, ...] | None = None) -> Dataset:
@@ -35,7 +35,7 @@ def leaf(path: Path, shape: tuple[int, ...] | None = None) -> Dataset:
     x_train, y_train, users = _read(root / "train", shape)
     x_test, y_test, _ = _read(root / "test", shape)
     numbers = {user: number for number, user in enumerate(sorted(set(users)))}
-    clients = [numbers[user] for user in users]  # an array of their names would take the longest one for each sample
+    clients = [numbers[user] for user in users]  # an array of names would take the longest name's bytes per sample
     try:
         return from_arrays(x_train, y_train, x_test, y_test, clients=clients, name=path.resolve().name)
     except InputError as error:
@@ -105,7 +105,7 @@ def _samples(where: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(data, Mapping) or not {"x", "y"} <= data.keys():
         raise InputError(f"{where}: user_data should hold x and y")
     try:
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused for that
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, and ``Dataset`` refuses them
             x, y = np.asarray(data["x"], dtype=np.float32), np.asarray(data["y"], dtype=np.float64)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{where}: x and y should be numbers, and inputs of one shape: {error}") from error

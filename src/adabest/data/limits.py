@@ -1,7 +1,7 @@
-"""How large the contents of a file may become: the one rule for archives, compressed files and arrays.
+"""Limits on the unpacked size of files: one rule for archives, compressed files and arrays.
 
-A file of a few megabytes can claim, or inflate to, any number of gigabytes. So the size of a content is read from its
-header, or counted while it is inflated, and refused above a limit before the memory is taken.
+A file of a few megabytes can claim, or inflate to, any number of gigabytes. So the size is read from the header, or
+counted while the file is inflated, and refused above a limit before the memory is allocated.
 """
 
 import gzip
@@ -17,19 +17,19 @@ from adabest.machine import size_in_words, total_memory
 _GROWTH = 100
 _ALWAYS = 64 * 2**20  # bytes that every file may grow to, however small it is
 _CHUNK = 2**20
-# What NumPy and NIST write. zipfile inflates the other methods without a bound on what comes out at once.
+# The methods that NumPy and NIST use. For others, zipfile has no bound on the bytes that it inflates at once.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class Readable(Protocol):
-    """What gives bytes."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """The next ones, at most so many; none at the end."""
+        """The next bytes, at most ``size``; empty at the end."""
 
 
 def limit_of(size: int) -> int:
-    """The bytes that a file of a size may grow to: at least 64 MiB, at most 100 times its size or all the memory."""
+    """The most unpacked bytes of a file: 100 times its size, but at least 64 MiB, and never more than the memory."""
     return min(max(_ALWAYS, _GROWTH * size), total_memory())
 
 
@@ -37,10 +37,10 @@ def refuse_growth(where: object, size: int, grown: int, *, at_least: bool = Fals
     """Refuses a content that is larger than its file may grow to.
 
     Args:
-        where: What to call the file.
+        where: The file, for messages.
         size: Its bytes on disk.
         grown: The bytes of its content.
-        at_least: Whether there are more, which weren't counted.
+        at_least: Whether counting stopped there, and the content may be larger.
 
     Raises:
         InputError: With all sizes and the rule.
@@ -58,11 +58,11 @@ def refuse_growth(where: object, size: int, grown: int, *, at_least: bool = Fals
 def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     """The content of a file in a .zip archive; never more than the archive's directory declares.
 
-    Whether that is too much is for the caller to find out first (``refuse_growth``).
+    The caller must first check that size by ``refuse_growth``.
 
     Raises:
         zipfile.BadZipFile: If it is compressed in an unusual way, or isn't as long as declared. ``zipfile`` raises
-            more.
+            other exceptions, too.
     """
     if entry.compress_type not in _METHODS:
         raise zipfile.BadZipFile(f"{entry.filename} is compressed by a method other than deflate")
@@ -74,7 +74,7 @@ def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def gunzip(where: object, content: bytes) -> bytes:
-    """Inflates the content of a gzip file. Its header tells no size to be trusted, so it stops at the limit.
+    """Inflates the content of a gzip file, up to the limit. The size that the file declares can't be trusted.
 
     Raises:
         InputError: If it grows beyond the limit.
@@ -87,10 +87,10 @@ def gunzip(where: object, content: bytes) -> bytes:
 
 
 def inflate(where: object, size: int, deflated: bytes) -> bytes:
-    """Inflates a zlib stream inside a file, up to what the file may grow to.
+    """Inflates a zlib stream inside a file, up to the file's limit.
 
     Args:
-        where: What to call the file.
+        where: The file, for messages.
         size: Its bytes on disk.
         deflated: The stream.
 
@@ -107,7 +107,7 @@ def inflate(where: object, size: int, deflated: bytes) -> bytes:
 
 
 def read_up_to(file: Readable, most: int) -> bytes:
-    """The next bytes of a file, piece by piece, so that a large ``most`` takes no memory before it is used."""
+    """The next bytes of a file, at most ``most``, read in pieces: one large read would allocate all of ``most``."""
     pieces = []
     while most > 0 and (piece := file.read(min(_CHUNK, most))):
         pieces.append(piece)
@@ -116,26 +116,26 @@ def read_up_to(file: Readable, most: int) -> bytes:
 
 
 class Counted(io.RawIOBase):
-    """A stream of unpacked bytes that refuses to become longer than its file may grow to."""
+    """A stream of unpacked bytes that stops with an error at its file's limit."""
 
     def __init__(self, where: object, size: int, file: Readable) -> None:
-        """Counts from here.
+        """Wraps a stream.
 
         Args:
-            where: What to call the file.
+            where: The file, for messages.
             size: Its bytes on disk.
-            file: Gives the unpacked bytes.
+            file: The unpacked bytes.
         """
         super().__init__()
         self._where, self._size, self._file = where, size, file
         self._count, self._limit = 0, limit_of(size)
 
     def readable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fills a buffer as far as it can.
+        """Reads the next bytes into a buffer; returns how many.
 
         Raises:
             InputError: If the limit is passed.

@@ -1,4 +1,4 @@
-"""Which data sets there are, and which of them lie on this disk."""
+"""The list of named data sets, and which of them are on this disk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class Listing:
     Attributes:
         name: Its name.
         here: Whether it can be used without a download; None if that depends on its options.
-        shape: The shape of an input; None if that depends on its options, as all that follows.
-        classes: How many classes there are.
-        train: How many samples there are to train with.
-        test: How many there are to test with.
-        where: The folder or archive that it lies in, if it does.
-        layout: In which of its official forms it lies there.
-        bytes_on_disk: How much room it takes.
-        lacks: In words: the places that hold some of its files, and which of them are missing.
+        shape: The shape of an input; like the next three, None if that depends on its options.
+        classes: The number of classes.
+        train: The number of training samples.
+        test: The number of test samples.
+        where: The folder or archive that holds it, if it is on this disk.
+        layout: The published form that it has there.
+        bytes_on_disk: The size of its files.
+        lacks: In words, the folders that hold only some of its files, and which ones are missing.
     """
 
     name: str
@@ -43,16 +43,16 @@ class Listing:
 
 
 def datasets(data_dir: str | None = None, *, fetch: Sequence[str] = ()) -> list[Listing]:
-    """All data sets that have a name: what they are, whether they are there, where, and how large.
+    """All named data sets: what they are, and whether and where they are on this disk.
 
-    Files are looked for, not into.
+    Their files are only looked for, not read.
 
     Args:
         data_dir: Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder.
-        fetch: Data sets that are downloaded first, if they aren't there. Else nothing is.
+        fetch: Data sets that are downloaded first, if they aren't on this disk. By default none.
 
     Raises:
-        InputError: If there is no such folder, or a data set can't be downloaded.
+        InputError: If the folder doesn't exist, or a data set can't be downloaded.
     """
     folder = data_folder(data_dir)
     for name in fetch:

@@ -1,4 +1,4 @@
-"""How the name of a data set becomes one."""
+"""Loading of data sets by name."""
 
 import contextlib
 import dataclasses
@@ -38,13 +38,13 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     """Loads a data set by name.
 
     Args:
-        name: A registered one or ``module:function``, with options, as in ``leaf,path=femnist``; or a path that ends in
-            ``.npz``.
+        name: A registered name or ``module:function``, with options, as in ``leaf,path=femnist``; or a path that ends
+            in ``.npz``.
         data_dir: The folder of the official data files. By default the one that ``ADABEST_DATA`` names, or the
             platform's cache folder.
 
     Raises:
-        InputError: If there is no such data set, it can't be read, or a function of the user's own raised something.
+        InputError: If the data set is unknown, can't be read, or comes from a user's function that raised an exception.
     """
     if is_file_name(name):
         with _reading(name):
@@ -67,7 +67,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Says of which data set a file can't be read."""
+    """While entered, an OSError becomes an error that names the data set."""
     try:
         yield
     except OSError as error:
@@ -75,10 +75,10 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def findable(name: str) -> str:
-    """The name of a data set as it is found from any working directory: with the paths in it made absolute.
+    """The name of a data set with absolute paths, so that it is found from any working directory.
 
     Raises:
-        InputError: If there is no such data set, or a path can't be written down.
+        InputError: If the data set is unknown, or a path has a comma.
     """
     if is_file_name(name):
         return str(Path(name).resolve())
@@ -93,7 +93,7 @@ def findable(name: str) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether the name of a data set is that of an ``.npz`` file."""
+    """Whether the name of a data set is a path of an ``.npz`` file."""
     return name.endswith(".npz") and not _SPECIFICATION.match(name)
 
 

@@ -1,4 +1,4 @@
-"""Where data lie: the data folder, and the places below it where a published data set may be."""
+"""The location of data: the data folder, and the folders below it that may hold a published data set."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def data_folder(data_dir: str | None = None) -> Path:
         data_dir: The folder. By default the one that ``ADABEST_DATA`` names, else the platform's cache folder.
 
     Raises:
-        InputError: If a folder was named that doesn't exist; downloading to a mistyped one would help nobody.
+        InputError: If the named folder doesn't exist. It isn't made, since its name may be mistyped.
     """
     named = data_dir or os.environ.get(VARIABLE)
     if not named:
@@ -38,14 +38,14 @@ def data_folder(data_dir: str | None = None) -> Path:
 
 
 def absolute(how: str, named: str) -> Path:
-    """A folder as it is found from any working directory.
+    """The absolute path of a folder.
 
     Args:
-        how: How it was named, for messages.
+        how: The setting that named it, for messages.
         named: Its name.
 
     Raises:
-        InputError: If its name begins with ~ and a user whom the system doesn't know.
+        InputError: If its name begins with ~ and an unknown user.
     """
     try:
         return Path(named).expanduser().absolute()
@@ -58,15 +58,15 @@ class Found:
     """A complete data set on disk.
 
     Attributes:
-        layout: The form it has.
-        path: The folder or the archive it lies in.
+        layout: The published form that it has.
+        path: The folder or the archive that holds it.
     """
 
     layout: Layout
     path: Path
 
     def bytes_on_disk(self) -> int:
-        """How much room its files take."""
+        """The size of its files."""
         paths = [stored_as(self.path, name) for name in self.layout.files] if self.path.is_dir() else [self.path]
         return sum(path.stat().st_size for path in paths if path is not None)
 
@@ -85,7 +85,7 @@ class Found:
 def find(spec: Spec, folder: Path) -> Found | None:
     """Looks for a data set below the data folder; nothing is read or downloaded.
 
-    The layouts come in order of preference, and within each the files before the archive.
+    Layouts are tried in order of preference; of each, unpacked files before the archive.
     """
     for layout in spec.layouts:
         for place in _folders(spec, layout, folder):
@@ -98,7 +98,7 @@ def find(spec: Spec, folder: Path) -> Found | None:
 
 
 def incomplete(spec: Spec, folder: Path) -> list[str]:
-    """In words: the places that hold some files of a layout, and which of them they lack."""
+    """In words, the folders that hold only some files of a layout, and which ones are missing."""
     words = []
     for layout in spec.layouts:
         for place in _folders(spec, layout, folder):
@@ -109,7 +109,7 @@ def incomplete(spec: Spec, folder: Path) -> list[str]:
 
 
 def _folders(spec: Spec, layout: Layout, folder: Path) -> Iterator[Path]:
-    """Where a layout's files may lie; the data folder may be the very folder of the files, too."""
+    """The folders that may hold a layout's files. The data folder itself may be one of them."""
     for home in spec.homes:
         for name in layout.folders:
             yield folder / home / name

@@ -1,7 +1,7 @@
-"""Numbers inside structs of MATLAB's level 5 ``.mat`` files: all that EMNIST's file needs.
+"""A reader of numbers in structs of MATLAB's level 5 ``.mat`` files, which EMNIST's file needs.
 
-MathWorks describes the format in *MAT-File Format*. Only what is asked for is read and the rest is skipped by its size,
-so that no file, however damaged, takes more memory than its own size and what it may inflate to.
+MathWorks describes the format in *MAT-File Format*. Only the wanted array is read, and other elements are skipped by
+their size. So no file, however damaged, takes more memory than its own size and its limit of inflated bytes.
 """
 
 import math
@@ -14,9 +14,9 @@ import numpy as np
 from adabest.data.limits import inflate, refuse_growth
 
 _HEADER = 128
-_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # version 1.0, as the two orders of bytes write it
+_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # version 1.0, in the two byte orders
 _MATRIX, _COMPRESSED = 14, 15
-# The numbers that the format gives to types as they are stored, and to classes of arrays.
+# The format's numbers of storage types, and of classes of arrays.
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _STRUCT = 2
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
@@ -26,12 +26,12 @@ def read_matlab_array(where: object, content: bytes, path: Sequence[str]) -> np.
     """An array of numbers in a file.
 
     Args:
-        where: What to call the file.
+        where: The file, for messages.
         content: Its bytes.
-        path: The name of a variable, and of fields within the structs of one element that it leads through.
+        path: The name of a variable, then those of nested fields; each struct on the way has one element.
 
     Raises:
-        ValueError: If the file isn't of this format, is damaged, or has no such array.
+        ValueError: If the file has another format, is damaged, or lacks the array.
         InputError: If it would grow beyond the limit for files of its size.
     """
     order = _ORDERS.get(content[_HEADER - 4 : _HEADER])
@@ -60,7 +60,7 @@ def _within(data: memoryview, order: str, fields: Sequence[str]) -> np.ndarray:
 
 
 class _Matrix:
-    """An array of any class: its class, shape and name are read at once, its content when it is asked for."""
+    """An array of any class. Its class, shape and name are read at once, its content on access."""
 
     def __init__(self, data: memoryview, order: str) -> None:
         self._order = order
@@ -84,7 +84,7 @@ class _Matrix:
         raise ValueError(f"there is no {name} in it")
 
     def numbers(self) -> np.ndarray:
-        """The numbers of an array of real ones, which are stored column by column."""
+        """The numbers of an array of real numbers, which the file stores column by column."""
         kind, data = next(self._rest)
         if self._class not in _CLASSES or kind not in _STORED:
             raise ValueError("an array holds something else than numbers")
@@ -95,7 +95,7 @@ class _Matrix:
         return numbers.astype(_CLASSES[self._class], copy=False).reshape(self.shape, order="F")
 
     def _integers(self, count: int | None) -> tuple[int, ...]:
-        """A row of whole numbers of four bytes; so many, if that is known."""
+        """An element of int32 numbers: ``count`` of them, or all if it is None."""
         _, data = next(self._rest)
         return struct.unpack(f"{self._order}{len(data) // 4 if count is None else count}i", data)
 
@@ -106,18 +106,18 @@ class _Matrix:
 
 
 def _elements(data: memoryview, order: str, *, padded: bool = True) -> Iterator[tuple[int, memoryview]]:
-    """The elements of a stretch of bytes: what type they are of, and their bytes.
+    """The elements in a range of bytes: their types and their bytes.
 
     Args:
-        data: The stretch.
-        order: That of bytes in numbers.
-        padded: Whether elements fill up eight bytes; compressed ones, which only files have, don't.
+        data: The bytes.
+        order: The byte order of numbers.
+        padded: Whether compressed elements, too, are padded to a multiple of eight bytes. In a file they aren't.
     """
     place = 0
     while place < len(data):
         kind, size = struct.unpack_from(f"{order}II", data, place)
         start = place + 8
-        if kind >> 16:  # a small one: size and type in four bytes, and the content in the next four
+        if kind >> 16:  # a small element: size and type in four bytes, and the content in the next four
             kind, size, start = kind & 0xFFFF, kind >> 16, place + 4
             end = place + 8
             if size > 4:

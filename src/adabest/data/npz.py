@@ -1,6 +1,6 @@
-"""Arrays in ``.npz`` files, which may come from anyone: headers are read and checked before an array is.
+"""Arrays in ``.npz`` files, which may come from anyone: each header is checked before its array is read.
 
-``np.load`` believes an array's header, and inflates whatever stands behind it.
+``np.load`` would trust the header, and inflate any amount of data behind it.
 """
 
 import io
@@ -15,7 +15,7 @@ from adabest.data.limits import read_entry, refuse_growth
 from adabest.errors import InputError
 
 _ENDING = ".npy"
-_VERSIONS = [(1, 0), (2, 0), (3, 0)]  # the third differs from the second only for names of fields
+_VERSIONS = [(1, 0), (2, 0), (3, 0)]  # the third differs from the second only in the encoding of field names
 _RIGHT = "np.savez and np.savez_compressed write such files"
 
 
@@ -23,7 +23,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays in a file by name.
 
     Raises:
-        InputError: If it can't be read as such a file, or would grow beyond the limit for files of its size.
+        InputError: If it can't be read as ``.npz``, or would grow beyond the limit for files of its size.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -36,7 +36,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             }
     except InputError:
         raise
-    except Exception as error:  # zipfile raises whatever it stumbles over in a damaged archive
+    except Exception as error:  # zipfile raises exceptions of many types for a damaged archive
         raise InputError(f"data set file {path} can't be read as .npz: {error or repr(error)}; {_RIGHT}") from error
 
 
@@ -48,7 +48,7 @@ def _array(path: Path, name: str, content: bytes) -> np.ndarray:
             action="ignore"
         ):  # of headers that Python 2 wrote, and of odd escapes in damaged ones
             shape, by_column, dtype = _header(file)
-    except Exception as error:  # NumPy hands the header to Python's parser, which raises whatever it stumbles over
+    except Exception as error:  # NumPy gives the header to Python's parser, which raises exceptions of many types
         raise InputError(
             f"data set file {path}: {name} has a damaged header: {error or repr(error)}; {_RIGHT}"
         ) from error

@@ -1,4 +1,4 @@
-"""Published data sets: looked for, downloaded if need be, read and checked."""
+"""Published data sets: found or downloaded, read and checked."""
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ def load_official(spec: Spec, data_dir: str | None = None) -> Dataset:
     """Loads a published data set.
 
     Args:
-        spec: What is known of it.
-        data_dir: The folder of its files. By default that of ``data_folder``.
+        spec: Its specification.
+        data_dir: The data folder. By default that of ``data_folder``.
 
     Raises:
-        InputError: If it isn't there and can't be downloaded, or if a file isn't what was published.
+        InputError: If it isn't on this disk and can't be downloaded, or if a file isn't the published one.
     """
     found = fetch(spec, data_folder(data_dir))
     arrays = read_splits(spec, found)
@@ -37,7 +37,7 @@ def read_splits(spec: Spec, found: Found) -> dict[Split, tuple[Tensor, Tensor]]:
     """Images as bytes and labels from 0, of the classes that are kept.
 
     Raises:
-        InputError: If a file isn't what was published.
+        InputError: If a file isn't the published one.
     """
     layout = found.layout
     files = found.read()

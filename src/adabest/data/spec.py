@@ -1,4 +1,4 @@
-"""What is known of a published data set before a byte of it is read."""
+"""Specifications of published data sets: shapes, files, checksums and addresses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Archive:
     Attributes:
         name: The archive's file name.
         folder: The folder of the files in it.
-        md5: Its published md5 sum; None if there is none.
+        md5: Its published md5 checksum; None if there is none.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Layout:
     """One of the forms in which a data set is published.
 
     Attributes:
-        name: What to call it.
-        train: The files with training samples. Files may lie there gzipped.
+        name: Its name.
+        train: The files with training samples. On disk, a file may be gzipped.
         test: The files with test samples.
-        read: Makes images ``[records, channels, height, width]`` and labels ``[records]`` of the files of one split.
-        folders: Where the files lie, seen from one of the data set's homes.
+        read: Reads images ``[records, channels, height, width]`` and labels ``[records]`` from the files of a split.
+        folders: The folders of the files, relative to one of the data set's homes.
         archive: The archive with the files, if they are published in one.
-        sums: The published md5 sums of the files, unpacked, where there are any.
+        sums: The published md5 checksums of the unpacked files, by name; some files may have none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def files(self) -> dict[str, str | None]:
-        """All files, each with its md5 sum, if it has one."""
+        """The md5 checksum of every file, by name; None if it has none."""
         return {name: self.sums.get(name) for name in (*self.train, *self.test)}
 
 
@@ -60,9 +60,9 @@ class Remote:
     """A file that can be downloaded.
 
     Attributes:
-        path: Where it is put, seen from the data folder.
-        urls: Where it is to be had; the first that works is used.
-        md5: Its published md5 sum.
+        path: The path that it is stored at, relative to the data folder.
+        urls: Its addresses; the first that works is used.
+        md5: Its published md5 checksum.
     """
 
     path: str
@@ -75,18 +75,18 @@ class Spec:
     """A published data set.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         shape: The shape of an image: channels, height, width.
         labels: The labels that the files use.
         classes: How many of the labels are kept, from the first on.
-        records: How many images the files hold.
-        samples: How many are left when only the classes are kept.
+        records: The number of images in the files, by split.
+        samples: The number of images of the kept classes, by split.
         mean: The mean of each channel, of values from 0 to 1; None to take that of all training pixels.
-        std: Their standard deviation, likewise.
-        defaults: The settings that suit it.
-        homes: The folders below the data folder where its files may lie.
-        layouts: The forms in which it is published, the most liked first.
-        remotes: What is downloaded when it isn't there.
+        std: The standard deviation of each channel, of values from 0 to 1; None to take that of all training pixels.
+        defaults: The default settings of runs on it.
+        homes: The folders below the data folder that may hold its files.
+        layouts: The forms in which it is published, the preferred one first.
+        remotes: The files that are downloaded if it isn't on this disk.
         page: The page that publishes it.
     """
 
@@ -110,7 +110,7 @@ Reader = Callable[[Sequence[File], Spec, Split], Arrays]
 
 
 def check_labels(file: File, labels: np.ndarray, spec: Spec) -> np.ndarray:
-    """The labels as they are, if all are among those that the files use.
+    """The labels, unchanged, if all are among those that the specification has.
 
     Raises:
         InputError: If one isn't.

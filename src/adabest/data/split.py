@@ -1,4 +1,4 @@
-"""Putting test samples aside, the same ones every time."""
+"""A fixed split of samples into training and test samples."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ _SPLIT_SEED = 0
 
 
 def stratified_test_split(labels: np.ndarray, samples: int) -> np.ndarray:
-    """A mask of as many test samples: every class's share of them, the rest to the largest remainders.
+    """A mask of the test samples, stratified: each class's share, rounded by largest remainders.
 
     Args:
         labels: The labels of all samples, int64 from 0.
-        samples: How many are put aside.
+        samples: The number of test samples.
     """
     counts = np.bincount(labels)
     quotas = counts * samples / len(labels)

@@ -1,4 +1,4 @@
-"""Samples made up by their numbers, so that any number of them takes no memory: for trying out large populations."""
+"""Synthetic samples, computed from their numbers instead of stored, for experiments with large populations."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ from adabest.machine import refuse_beyond_memory
 from adabest.random import Purpose
 
 _SEED = 0
-_LABELS, _PROTOTYPES, _NOISE = range(3)  # what the draws are for; part of every sample, so never renumbered
-_AT_ONCE = 4096
-_WORDS = 6 * 8  # bytes of a draw: words of 8 bytes, of which some are held at a time
-_TESTED = 3  # bytes of a pixel to test with: its parts, all of them, and a copy for statistics
+_LABELS, _PROTOTYPES, _NOISE = range(3)  # purposes of draws; part of every sample: never renumber, only append
+_AT_ONCE = 4096  # samples that are computed at a time
+_WORDS = 6 * 8  # bytes per draw: about six words of 8 bytes are in memory at a time
+_TESTED = 3  # bytes per pixel of the test set: the parts, the whole, and a copy for statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SyntheticInputs:
 
     Attributes:
         samples: How many there are.
-        prototypes: One image a class, ``[classes, *shape]``, already divided by four.
+        prototypes: One image per class, ``[classes, *shape]``, already divided by four.
     """
 
     samples: int
@@ -46,18 +46,18 @@ class SyntheticInputs:
         return self.samples
 
     def __getitem__(self, samples: Any) -> Tensor:
-        """The samples of a slice or of an int64 tensor; their numbers may go beyond the last, where the test set is."""
+        """The samples of a slice or of an int64 tensor; the test set has the numbers after the last training sample."""
         if isinstance(samples, slice):
             samples = torch.arange(*samples.indices(self.samples), device=self.prototypes.device)
         made = [self._make(part) for part in torch.split(samples.reshape(-1), _AT_ONCE)]
         return torch.cat(made).reshape(*samples.shape, *self.shape[1:])
 
     def to(self, place: Any) -> "SyntheticInputs":
-        """The same, for sample numbers on a device."""
+        """The same samples, for sample numbers on a device."""
         return dataclasses.replace(self, prototypes=self.prototypes.to(place))
 
     def fingerprint(self) -> bytes:
-        """The prototypes say it all."""
+        """The prototypes' bytes, which determine all samples."""
         return self.prototypes.cpu().numpy().tobytes()
 
     def _make(self, samples: Tensor) -> Tensor:
@@ -77,13 +77,13 @@ def labels_of(samples: Tensor, classes: int) -> Tensor:
 def synthetic(
     samples: int = 10_000, shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, test: int = 1000
 ) -> Dataset:
-    """Images that a class has in common, under noise. Sample i is a function of i and the shape, and not stored.
+    """A prototype image per class, under noise. Sample i is a function of i and the shape, and isn't stored.
 
     Args:
-        samples: How many there are to train with.
-        shape: The shape of one.
-        classes: How many classes there are.
-        test: How many there are to test with; those are stored.
+        samples: The number of training samples.
+        shape: The shape of an image.
+        classes: The number of classes.
+        test: The number of test samples, which are stored.
 
     Raises:
         InputError: If a number is too small.

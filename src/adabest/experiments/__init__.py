@@ -1,1 +1,1 @@
-"""What users call and hold: a run, a comparison, a sweep, a tuning, with their tables and figures."""
+"""The public calls and their results: a run, a comparison, a sweep, a tuning, with their tables and figures."""

@@ -1,4 +1,4 @@
-"""What the calls of the package share: where settings come from, what they name, and where files go."""
+"""Common parts of the public calls: settings from a file and from Python, and names of folders."""
 
 import contextlib
 import hashlib
@@ -22,10 +22,10 @@ ROOT = Path("runs")
 
 @contextlib.contextmanager
 def asked_for(config: str | Path | None, settings: Mapping[str, Any], **arguments: Any) -> Iterator[dict[str, Any]]:
-    """The file's settings, overridden by those given in Python; what wasn't given doesn't count.
+    """The file's settings, overridden by those given in Python. Arguments that are None or False count as not given.
 
-    While entered, what they name may be imported: the person who makes the call named it, there or in the file that
-    they named. So this is only for what a person gives, never for settings that were read from a folder of runs.
+    While entered, the code that these settings name may be imported, since the caller named it, in the call or in the
+    file. Settings that were read from a folder of runs must never come this way: anyone may have written them.
     """
     from_file = read_toml(Path(config)) if config is not None else {}
     given = {name: value for name, value in arguments.items() if value is not None and value is not False}
@@ -35,22 +35,22 @@ def asked_for(config: str | Path | None, settings: Mapping[str, Any], **argument
 
 
 def findable(settings: Mapping[str, Any], config: Config) -> dict[str, str]:
-    """Where data lie, as it is found from any working directory."""
+    """``dataset`` and ``data_dir`` as they are found from any working directory."""
     return {name: getattr(config, name) for name in ("dataset", "data_dir") if isinstance(settings.get(name), str)}
 
 
 def slug(name: str) -> str:
-    """A name as a part of a folder's."""
+    """A name as part of a folder's name: letters, digits, hyphens and underscores."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
 
 
-def digest(*what: Any) -> str:
-    """A short name of things."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=_describe).encode()).hexdigest()[:8]
+def digest(*values: Any) -> str:
+    """A digest of values, 8 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=_describe).encode()).hexdigest()[:8]
 
 
 def _describe(thing: Any) -> str:
-    """What tells an object from another of its kind, as far as that can be read off it."""
+    """A text that tells an object from others of its kind: a fingerprint, a checksum of weights, or its name."""
     if isinstance(thing, Dataset):
         return thing.fingerprint()
     if isinstance(thing, nn.Module):

@@ -1,4 +1,4 @@
-"""The choice of hyper-parameters: on validation clients, and never on the test set."""
+"""The choice of hyper-parameters: on validation clients, never on the test set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from adabest.runs.stored_run import Run
 
 @dataclass(frozen=True)
 class Point:
-    """Values that were tried.
+    """A point that was tried.
 
     Attributes:
-        values: By hyper-parameter.
+        values: The value of each hyper-parameter, by name.
         validation: The validation accuracy of the scored model in the last round, by seed; None where there is none.
-        status: What became of the runs, by seed.
+        status: The status of the runs, by seed.
     """
 
     values: dict[str, Any]
@@ -25,7 +25,7 @@ class Point:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], runs: Sequence[Run]) -> "Point":
-        """What came of the runs of a point."""
+        """A point, from its runs."""
         return cls(dict(values), [run.final.get("validation_accuracy") for run in runs], [run.status for run in runs])
 
     @property
@@ -39,18 +39,18 @@ class Point:
         return fmean(value for value in self.validation if value is not None) if self.counts else 0.0
 
     def row(self) -> PointRow:
-        """As it is kept in a file."""
+        """The point as a result file holds it."""
         return {"point": self.values, "validation_accuracy": self.validation, "status": self.status}
 
 
 def choose(points: Sequence[Point]) -> dict[str, Any] | None:
     """The point with the highest mean validation accuracy; of several, the one with the smaller values.
 
-    A point of which a run diverged loses against all others. None if there is no other.
+    Points with a run that diverged are left out. None if no other is left.
     """
-    able = [point for point in points if point.counts]
-    if not able:
+    eligible = [point for point in points if point.counts]
+    if not eligible:
         return None
-    best = max(point.mean for point in able)
-    tied = [point for point in able if point.mean == best]
+    best = max(point.mean for point in eligible)
+    tied = [point for point in eligible if point.mean == best]
     return min(tied, key=lambda point: [(isinstance(v, str), v) for v in point.values.values()]).values

@@ -1,4 +1,4 @@
-"""Several algorithms on the same clients, trained together and compared."""
+"""Comparisons: several algorithms on the same clients, trained together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Comparison:
     """A finished comparison.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its folder.
         runs: The runs by label.
-        entries: What is compared, by label: a run each, or one for every seed.
+        entries: The compared entries by label: a run each, or one for every seed.
         table: The comparison in numbers.
         files: The table and the figure on disk.
     """
@@ -52,17 +52,17 @@ def compare(
 ) -> Comparison:
     """Runs several algorithms on the same clients, then writes a table and a figure.
 
-    What is finished in the folder already is kept, and what was begun is resumed.
+    Finished runs in the folder are kept, begun ones are resumed.
 
     Args:
         config: A TOML file with settings.
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
         seeds: Seeds to run each algorithm with, in place of ``seed``; the table has means and standard deviations.
-        target: The accuracy whose first round the table tells. By default one that all reach.
-        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+        target: The accuracy of which the table tells the first round that reaches it. By default one that all reach.
+        lanes: The most runs that are trained together, as lanes of one program; 1 for one after another. By default
             all.
         out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether to make all runs anew, whatever lies there.
+        overwrite: Whether to make all runs anew, in place of those in the folder.
         show: Whether to show progress.
         **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
     """
@@ -75,7 +75,7 @@ def compare(
 
 
 def make_comparison(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Comparison:
-    """What ``compare`` does, with settings from wherever: nothing of them counts as named by the call."""
+    """Makes a comparison from complete settings. Unlike ``compare``, it allows none of their names to be imported."""
     asked = Asked.taken_from(settings, "compare")
     chosen = settings.pop("algorithms", DEFAULT_ALGORITHMS)
     planned = plan(chosen, settings, asked.seeds)

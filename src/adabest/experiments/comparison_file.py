@@ -1,4 +1,4 @@
-"""The file of a comparison, a sweep or a tuning: what is compared, so that it can be resumed."""
+"""The file of a comparison, a sweep or a tuning: its settings, from which it can be resumed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ _SEAL = b"# The lines below, as they were written, have the sha256 "  # a commen
 
 
 def remember(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Writes down what is compared, so that it can be resumed; with Python objects among it that isn't possible."""
+    """Writes the settings of a comparison, so that it can be resumed. Settings with Python objects aren't written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if all(value is None or is_plain(value) for value in settings.values()):
@@ -29,7 +29,7 @@ def remember(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def recall(folder: Path) -> dict[str, Any] | None:
-    """What ``remember`` wrote; None if the folder holds no comparison.
+    """The settings that ``remember`` wrote; None if the folder holds no comparison.
 
     Raises:
         InputError: If the file was changed since.
@@ -54,21 +54,21 @@ def recall(folder: Path) -> dict[str, Any] | None:
 
 
 def refuse_unproven(folder: Path) -> None:
-    """Refuses to go on with a comparison whose file has no sum to prove it by.
+    """Refuses to resume a comparison whose file has no checksum.
 
     Raises:
-        InputError: If it has none: version 0.4.0 wrote it, or it has lost its first line.
+        InputError: If there is none: version 0.4.0 wrote the file, or its first line is lost.
     """
     if not (read_bytes(folder / COMPARISON) or b"").startswith(_SEAL):
         raise InputError(
-            f"{folder / COMPARISON} has no sum to prove it by, as those of version 0.4.0; "
+            f"{folder / COMPARISON} has no checksum to prove it by, as those of version 0.4.0; "
             f"`{resume_command(folder)} --unverified` goes on all the same"
         )
 
 
 def way_to_go_on(folder: Path) -> str:
-    """What to say of a comparison, a sweep or a tuning that was stopped or failed."""
+    """Advice for a comparison, a sweep or a tuning that was stopped or failed: how to resume it."""
     settings = recall(folder)
-    if settings is None:  # of Python objects, which aren't written down
+    if settings is None:  # settings with Python objects aren't written
         return "the same call goes on"
     return f"resume with: {resume_command(folder, named_in(settings))}"

@@ -1,6 +1,6 @@
-"""The default grids of ``tune``, which are the paper's: how many rounds, and which values of which hyper-parameter.
+"""The default grids of ``tune``, which are the paper's: the rounds, and the values of each hyper-parameter.
 
-They lie here and not in ``paper``, because ``tune`` takes them if nothing else is asked for.
+They are here and not in ``paper``, which this package may not import.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,19 @@ TUNING_ROUNDS = 500
 
 @dataclass(frozen=True)
 class Grid:
-    """Values to try, where a limited share of the clients takes part.
+    """Values to try, up to a share of clients that take part.
 
     Attributes:
-        values: By hyper-parameter.
-        participation: The largest share for which they are meant.
+        values: The values by hyper-parameter.
+        participation: The largest share of clients that they are meant for.
     """
 
     values: dict[str, list[float]]
     participation: float = 1.0
 
 
-# The first one that is meant for the share of clients is taken. FedProx isn't in the paper; its own has these values.
+# The first grid whose participation is large enough is taken. FedProx isn't in the paper: its values are those of its
+# own paper.
 GRIDS = {
     "fedprox": [Grid({"mu": [0.001, 0.01, 0.1, 1.0]})],
     "feddyn": [Grid({"mu": [0.002, 0.02, 0.2]})],

@@ -1,4 +1,4 @@
-"""Resuming what was interrupted: a run, a comparison, a sweep or a tuning."""
+"""Resuming of an interrupted run, comparison, sweep or tuning."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from adabest.tasks.classification import Loss
 
 
 class Objects(TypedDict, total=False):
-    """Python objects that a run was given, to be given again."""
+    """Python objects that a run was given, and needs again."""
 
     dataset: Dataset
     algorithm: Algorithm
@@ -48,12 +48,12 @@ def resume(
     Args:
         folder: The folder of the run, or of the comparison.
         data_dir: The folder of the official data files, if they have moved since.
-        allow: Names in its settings of the form ``module:attribute`` that may be imported. None is by default:
+        allow: Names in its settings of the form ``module:attribute`` that may be imported. By default none may:
             importing runs code, and a configuration is a file that anyone may have written.
-        trust: Whether all of them may be, since you know where it comes from. They are then also looked for where
-            the run began.
-        unverified: Whether to go on with what version 0.4.0 wrote, or with a run that has lost its manifest: nothing
-            proves its files. It imports nothing.
+        trust: Whether all names may be imported, since you know where the folder comes from. Their modules are then
+            also looked for in the directory in which the run began.
+        unverified: Whether to resume a run of version 0.4.0, or one that has lost its manifest, although nothing
+            proves its files. It allows no import.
         callbacks: The callbacks of a run that was given some as objects.
         show: Whether to show progress.
         **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them, or
@@ -63,7 +63,7 @@ def resume(
         The run, or the comparison: a ``Tuning`` if it is one.
 
     Raises:
-        InputError: If there is neither, or what it depends on has changed.
+        InputError: If the folder holds neither, or what the run depends on has changed.
         Interrupted: If a signal asked to stop again.
     """
     unknown = sorted(objects.keys() - Objects.__annotations__.keys())
@@ -86,7 +86,7 @@ def _resume_comparison(folder: Path, *, data_dir: str | None, unverified: bool, 
     settings = recall(folder) or {}
     if not unverified:
         refuse_unproven(folder)
-    # The file says what is compared, and nothing else: neither where, nor that anything may be replaced.
+    # Not from the file: else whoever wrote it could have runs written, or replaced, in another folder.
     asked = {**settings, "out": folder, "overwrite": False}
     if data_dir is not None:
         asked["data_dir"] = data_dir

@@ -1,4 +1,4 @@
-"""Runs that are made together, each in its own folder below one: those of a comparison, a sweep or a tuning."""
+"""Run groups: the runs of a comparison, a sweep or a tuning, each in a subfolder of one folder."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ class RunGroup:
     """Runs that were made to be compared.
 
     Attributes:
-        folder: Where they lie, each in a folder below.
+        folder: The folder above those of the runs.
         runs: The runs by label.
-        entries: What is compared, by label: a run each, or one for every seed.
+        entries: The compared entries by label: a run each, or one for every seed.
     """
 
     folder: Path
@@ -38,16 +38,16 @@ class RunGroup:
     entries: dict[str, list[Run]]
 
 
-def make_room(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
-    """Refuses to mix a comparison with runs that lie in its folder and have other settings.
+def refuse_other_runs(planned: Plan, folder: Path, *, overwrite: bool | None) -> None:
+    """Refuses a folder in which a planned run's place is taken by a run with other settings.
 
     Args:
-        planned: The runs that there must be room for.
-        folder: Where they are to lie.
-        overwrite: Whether what lies there will be replaced; None if that can't even be asked for.
+        planned: The planned runs.
+        folder: The folder above theirs.
+        overwrite: Whether runs in their places will be replaced; None if the caller has no such option.
 
     Raises:
-        InputError: If there is such a run, or one that can't be replaced.
+        InputError: If there is a run with other settings, or one that can't be replaced.
     """
     for label in planned.runs:
         refuse_link(folder / label)
@@ -70,19 +70,19 @@ def make_runs(
     blind: bool = False,
     show: bool = False,
 ) -> RunGroup:
-    """Makes the runs of a plan, together. What is finished already is kept, what was begun is resumed.
+    """Makes the runs of a plan, trained together. Finished runs in the folder are kept, begun ones are resumed.
 
     Args:
         planned: The runs.
-        folder: Where they are to lie.
-        lanes: How many runs are trained at the same time at most. By default all.
-        overwrite: Whether all are made anew, each in the place of the one that lies there.
-        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
-        blind: Whether progress tells nothing of the test set.
+        folder: The folder above theirs.
+        lanes: The most runs that are trained together. By default all.
+        overwrite: Whether all runs are made anew, in place of those in the folder.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be resumed.
+        blind: Whether progress hides the test accuracy.
         show: Whether to show progress.
 
     Raises:
-        InputError: If a run that lies there was made of other data, though under the same names.
+        InputError: If a run in the folder was made of other data that have the same name.
         Interrupted: If a signal asked to stop.
     """
     group = folder.resolve().name
@@ -115,7 +115,7 @@ def make_runs(
 
 
 def _stored(place: Path, config: Config, components: Components) -> Run | None:
-    """The run of just this configuration that a folder holds, wherever its data lie and whoever watches it."""
+    """The run of this configuration that a folder holds, if any. Its data folder and trackers may differ."""
     folder = RunFolder(place)
     folder.settle()
     if not folder.holds_run():
@@ -125,8 +125,8 @@ def _stored(place: Path, config: Config, components: Components) -> Run | None:
 
 
 def _differing(stored: Config, config: Config, components: Components) -> list[str]:
-    """The settings in which a run differs from a configuration."""
-    # A run of an earlier version lacks hyper-parameters that have come since, at their defaults.
+    """The names of the settings in which a stored run differs from a configuration."""
+    # A run of an earlier version lacks hyper-parameters that were added since: it counts as made with their defaults.
     kind, added = type(components.algorithm), dict[str, Any]()
     if is_dataclass(kind) and not is_object_name(config.algorithm):
         added = {name: option.default for name, option in options_of(kind).items()}
@@ -145,7 +145,7 @@ Kind = Literal["compare", "sweep", "tune"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a comparison as a whole, beside the settings of its runs."""
+    """The arguments of a comparison, a sweep or a tuning that aren't settings of its runs."""
 
     kind: Kind
     seeds: Sequence[int] | None
@@ -156,7 +156,7 @@ class Asked:
 
     @classmethod
     def taken_from(cls, settings: dict[str, Any], kind: Kind) -> "Asked":
-        """Takes it out of settings, and refuses what can't be."""
+        """Takes the arguments out of settings, and refuses invalid ones."""
         target, lanes = settings.pop("target", None), settings.pop("lanes", None)
         check_target(target)
         check_lanes(lanes)
@@ -165,20 +165,20 @@ class Asked:
 
 
 def check_target(target: Any) -> None:
-    """Refuses what is no accuracy.
+    """Refuses a target that isn't an accuracy.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it isn't above 0 and at most 1.
     """
     if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
         raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
 
 
 def check_lanes(lanes: Any) -> None:
-    """Refuses what is no number of runs.
+    """Refuses a number of lanes below 1.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it isn't a whole number from 1.
     """
     if lanes is not None and not (type(lanes) is int and lanes >= 1):
         raise InputError(f"lanes = {lanes!r}: at least 1 run is trained at a time")
@@ -186,19 +186,17 @@ def check_lanes(lanes: Any) -> None:
 
 @contextlib.contextmanager
 def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Path]:
-    """The folder of several runs, which is named and remembered by what they are and their settings.
-
-    While entered, nobody else works there.
+    """The folder of a group of runs, locked while entered. Its name is a digest of the settings, which it stores.
 
     Args:
-        asked: What is asked of all of them.
-        planned: The runs that there must be room for.
-        what: What tells them apart, as the call takes it.
-        settings: The settings of all of them.
+        asked: The arguments of the group.
+        planned: The runs.
+        what: The settings in which the runs differ, as the call takes them.
+        settings: The settings of all runs.
 
     Raises:
         InputError: If the folder can't be used.
-        Interrupted: If the work was interrupted; it says how to go on.
+        Interrupted: If the work was interrupted; the message says how to resume it.
     """
     essence = {name: value for name, value in settings.items() if name not in ENVIRONMENT_SETTINGS}
     if asked.seeds:
@@ -210,7 +208,7 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
     lock = RunFolder(folder)
     lock.acquire()
     try:
-        make_room(planned, folder, overwrite=asked.overwrite)
+        refuse_other_runs(planned, folder, overwrite=asked.overwrite)
         remember(folder, {**what, **settings, **found, **extra})
         yield folder
     except Interrupted:
@@ -230,7 +228,7 @@ def _way_to_resume(folder: Path, kind: Kind) -> str:
 
 
 def title_of(compared: Sequence[Run]) -> str:
-    """What is the same for all runs, and their seeds."""
+    """A title: the settings that all runs share, and their seeds."""
     seeds = sorted({run.config.seed for run in compared})
     parts = [_parts(run.config) for run in compared]
     shared = [part for number, part in enumerate(parts[0]) if all(other[number] == part for other in parts)]

@@ -21,16 +21,16 @@ from adabest.runs.settings.config import PARTITION_SETTINGS
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.resolution import resolve
 
-_MOST_CELLS = 400_000  # of all maps of a page: a megabyte or so
-_LEFT_OUT = "it was left out, since so many maps would make this page too large"
+_MOST_CELLS = 400_000  # of all maps of a page together: about a megabyte
+_LEFT_OUT = "it was left out, since more maps would make this page too large"
 
 
 def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | None = None) -> list[HeatMap]:
-    """A heat map of each partition that differs from the others; where it can't be cut again, the reason.
+    """A heat map of each distinct partition, or the reason why it can't be cut again.
 
     Args:
-        entries: The runs.
-        data_dir: Where the official data files lie, if not where the runs found them.
+        entries: The runs by label.
+        data_dir: The folder of the official data files, if they have moved since the runs were made.
     """
     users: dict[str, list[tuple[str, PageRun]]] = {}
     for label, group in entries.items():
@@ -48,13 +48,13 @@ def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | Non
                 raise InputError(_LEFT_OUT)
             partition = _cut_again(first, data_dir or first.data_dir, loaded)
             if partition.fingerprint != fingerprint:
-                raise InputError("what is found under the name of its data set today makes another one")
+                raise InputError("its data set has changed since the run was made, and gives another partition")
             drawn = replace(known, **column_counts(partition))
             free -= drawn.cells
             if free < 0:
                 raise InputError(_LEFT_OUT)
             maps.append(drawn)
-        except InputError as error:  # the rest is worth showing
+        except InputError as error:  # shown in place of the map: the page's other parts don't need it
             maps.append(replace(known, why=str(error)))
     return maps
 
@@ -70,10 +70,10 @@ def _cut_again(run: PageRun, data_dir: str | None, loaded: dict[tuple[str, str |
 
 
 def _refuse_absent(name: str, data_dir: str | None) -> None:
-    """Refuses a data set that would have to be fetched.
+    """Refuses a data set that isn't on this disk.
 
     Raises:
-        InputError: If it would.
+        InputError: If it would have to be downloaded, or was a Python object.
     """
     if is_object_name(name):
         raise InputError("its data set was a Python object, which can't be found again")
@@ -89,5 +89,5 @@ def _refuse_absent(name: str, data_dir: str | None) -> None:
 def _is_there(spec: Spec, data_dir: str | None) -> bool:
     try:
         return find(spec, data_folder(data_dir)) is not None
-    except InputError:  # there isn't even the folder
+    except InputError:  # the folder doesn't exist
         return False

@@ -1,4 +1,4 @@
-"""Search for stored runs: alone, or below the folder of a comparison or a sweep."""
+"""Search for stored runs: a run's own folder, or all runs below the folder of a comparison or a sweep."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from adabest.runs.stored_run import find_runs
 def runs_in(folders: Iterable[Path]) -> list[Path]:
     """The folders of all runs in some folders or below them, each once.
 
-    Those of a comparison come in the order in which it names its algorithms, others in alphabetical order.
+    Runs of a comparison come in the order in which it names its algorithms, others in alphabetical order.
 
     Raises:
         InputError: If there are no runs in one of the folders.
@@ -22,13 +22,13 @@ def runs_in(folders: Iterable[Path]) -> list[Path]:
 
 
 def shared_target(runs: Iterable[Path]) -> float | None:
-    """The accuracy that the comparisons of all runs ask for; None if they ask for none, or not for the same."""
+    """The target accuracy of the comparisons that runs belong to; None if there is none, or they differ in it."""
     targets = {(recall(parent) or {}).get("target") for parent in {run.parent for run in runs}}
     return targets.pop() if len(targets) == 1 else None
 
 
 def is_of_sweep(run: Path) -> bool:
-    """Whether a run is one of a sweep."""
+    """Whether a run belongs to a sweep."""
     return "vary" in (recall(run.parent) or {})
 
 
@@ -50,5 +50,5 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def _labels(folder: Path) -> list[str]:
-    """What the entries of a comparison are called; none if it is something else."""
+    """The labels of a comparison's entries; none if the folder holds no comparison."""
     return [label_of(algorithm) for algorithm in (recall(folder) or {}).get("algorithms", [])]

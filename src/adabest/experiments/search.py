@@ -9,7 +9,7 @@ from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.default_grids import paper_grid
-from adabest.experiments.run_group import RunGroup, make_room, make_runs
+from adabest.experiments.run_group import RunGroup, make_runs, refuse_other_runs
 from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
 from adabest.registry import check_options
@@ -20,20 +20,20 @@ from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run
 
 DEFAULT_TRIALS = 30
-DEFAULT_LANES = 8  # of a search, which knows the more at a trial, the fewer are tried at the same time
+DEFAULT_LANES = 8  # of a search: the fewer points are tried together, the more is known when the next is proposed
 
 
 @dataclass(frozen=True)
 class Search:
-    """Points that are to be tried.
+    """A search: points that are to be tried.
 
     Attributes:
-        what: What is searched, as texts that can be remembered: ``vary``, or ``space`` and ``trials``.
+        what: The searched settings, as texts that can be stored: ``vary``, or ``space`` and ``trials``.
         settings: The other settings.
         seeds: The seeds of each point's runs; None for that of the settings.
-        lanes: How many runs are trained at the same time at most; None for all.
-        points: The first of the points.
-        further: Those that come when it is known what came of the first.
+        lanes: The most runs that are trained together; None for all.
+        points: The points that are tried first.
+        further: The generator of the next points, which is sent the results of the last ones.
         dataset: The data set that the settings name, if it has been loaded.
     """
 
@@ -46,12 +46,12 @@ class Search:
     dataset: Dataset | None = None
 
     def plan(self, points: Sequence[Mapping[str, Any]]) -> Plan:
-        """The runs of points; a point that is named twice has them once."""
+        """The plan of the runs of points, each point once."""
         distinct = {self.label(point): point for point in points}
         return plan_points(distinct.values(), self.settings, self.seeds, self.dataset)
 
     def label(self, point: Mapping[str, Any]) -> str:
-        """What a point is called."""
+        """The label of a point."""
         return label_of_point(algorithm_of(self.settings), point)
 
 
@@ -60,7 +60,7 @@ class Tried(RunGroup):
     """Runs that were made to choose one of several points.
 
     Attributes:
-        points: What came of each point, by the label of its entry.
+        points: The points with their results, by the label of their entries.
     """
 
     points: dict[str, Point]
@@ -80,18 +80,18 @@ def plan_search(
     seeds: Sequence[int] | None = None,
     lanes: int | None = None,
 ) -> Search:
-    """Works out what is to be tried, and so finds out about bad settings before anything is begun.
+    """Plans a search, and so finds bad settings before any run begins.
 
     Args:
-        settings: The settings that are the same for all, ``algorithm`` among them.
+        settings: The settings of all runs, ``algorithm`` among them.
         vary: Values by setting, of which every combination is tried. By default the paper's, unless there is a space.
-        space: What settings may be, for Optuna to search.
+        space: The ranges or values of settings, for Optuna to search.
         trials: How many points of the space to try.
         seeds: The seeds of each point's runs. By default there is one, that of the settings.
-        lanes: How many runs are trained at the same time at most.
+        lanes: The most runs that are trained together.
 
     Raises:
-        InputError: If anything can't be used.
+        InputError: If a setting can't be used.
     """
     if vary and space:
         raise InputError("tuning takes values to vary or a space to search, not both")
@@ -100,13 +100,13 @@ def plan_search(
     if space:
         return _search_space(space, trials, settings, seeds, lanes)
     if trials is not None:
-        raise InputError(f"trials = {trials!r}: so many points of a space are tried, and there is no space")
+        raise InputError(f"trials = {trials!r}: trials are points of a space; name one, as in --space beta=0:1")
     algorithm = algorithm_of(settings)
     share = {"participation": settings.get("participation", Config.participation)}
     participation = check_options("a run", share, SETTINGS, text=False)["participation"]
     axes = read_vary(vary) if vary else paper_grid(algorithm, participation)
     _refuse_given(axes)
-    further = _no_more(grid_points(axes, settings))
+    further = _all_at_once(grid_points(axes, settings))
     return Search({"vary": write_vary(axes), "space": []}, settings, seeds, lanes, next(further), further)
 
 
@@ -127,8 +127,8 @@ def _search_space(
     return Search(what, settings, seeds, together, next(further), further, components.dataset)
 
 
-def _no_more(points: list[dict[str, Any]]) -> Proposals:
-    """All points at once."""
+def _all_at_once(points: list[dict[str, Any]]) -> Proposals:
+    """Proposes all points of a grid in one list."""
     yield points
 
 
@@ -143,17 +143,17 @@ def _refuse_given(names: Mapping[str, Any]) -> None:
 def try_points(
     search: Search, folder: Path, *, overwrite: bool = False, unverified: bool = False, show: bool = False
 ) -> Tried:
-    """Tries points until there are no more. What is finished already is kept, what was begun is resumed.
+    """Tries all points of a search. Finished runs in the folder are kept, begun ones are resumed.
 
     Args:
-        search: What is to be tried. There must be room for its first points.
-        folder: Where the runs are to lie.
-        overwrite: Whether all points are tried anew, whatever lies there.
-        unverified: Whether runs of version 0.4.0, which nothing proves, may be gone on with.
+        search: The search. The caller has made sure that its first points' folders hold no other runs.
+        folder: The folder of the runs.
+        overwrite: Whether all runs are made anew, in place of those in the folder.
+        unverified: Whether runs of version 0.4.0, which nothing proves, may be resumed.
         show: Whether to show progress.
 
     Raises:
-        InputError: If a run that lies there was made of other data, or with other settings.
+        InputError: If a run in the folder was made of other data, or with other settings.
         Interrupted: If a signal asked to stop.
     """
     tried = Tried(folder, {}, {}, {})
@@ -163,7 +163,7 @@ def try_points(
         if new:
             planned = search.plan(list(new.values()))
             if tried.points:
-                make_room(planned, folder, overwrite=overwrite)
+                refuse_other_runs(planned, folder, overwrite=overwrite)
             how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
             made = make_runs(planned, folder, lanes=search.lanes, **how)
             tried.runs.update(made.runs)
@@ -176,7 +176,7 @@ def try_points(
 
 
 def as_choice(tried: Tried) -> Choice | None:
-    """What came of it, as ``adabest reproduce`` takes it; None if nothing could be chosen."""
+    """The choice, as ``adabest reproduce`` takes it; None if every point diverged."""
     chosen = tried.chosen
     if chosen is None:
         return None

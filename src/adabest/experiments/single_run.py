@@ -1,4 +1,4 @@
-"""One run, made or read back."""
+"""Single runs: made, or read back."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def run(
     Args:
         config: A TOML file with settings.
         out: The run's folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether a run that lies there may be replaced.
+        overwrite: Whether a run in the folder may be replaced.
         show: Whether to show progress.
         **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``, ``model``
             and ``loss`` may be objects, and so may each of the ``callbacks``. Hyper-parameters are given with the
@@ -39,7 +39,7 @@ def run(
         The run, finished or diverged.
 
     Raises:
-        InputError: If something can't be used. Nothing was run.
+        InputError: If a setting can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
     given = settings.get("callbacks", ())
@@ -70,7 +70,7 @@ def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = F
     Args:
         folder: The run's folder.
         allow: Names in it of the form ``module:attribute`` that may be imported, to build its model.
-        trust: Whether all of them may be, since you know where the run comes from.
+        trust: Whether all names may be imported, since you know where the run comes from.
 
     Raises:
         InputError: If there is no run.

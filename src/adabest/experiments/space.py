@@ -1,4 +1,4 @@
-"""Spaces to search: what settings may be, and points that Optuna proposes."""
+"""Search spaces: ranges or values of settings, and the points in them that Optuna proposes."""
 
 import math
 from collections.abc import Generator, Mapping
@@ -12,16 +12,16 @@ from adabest.extras import require
 from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_unknown
 from adabest.runs.settings.config import SETTINGS
 
-# Points to be tried together, list after list. What came of the points of a list is sent for the next one.
+# Lists of points to be tried together. The results of one list are sent to get the next one.
 Proposals = Generator[list[dict[str, Any]], list[Point], None]
 
 _EXAMPLE = "beta=0:1, mu=0.001:0.1:log or batch_size=16,32,64"
-_SEEDS = 2**32  # as many as NumPy's generators of old, which Optuna uses, can be told
+_SEEDS = 2**32  # the number of seeds of NumPy's legacy generator, which Optuna uses
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, evenly or by their logarithm; whole ones, if so."""
+    """Numbers from ``low`` to ``high``: uniform or, with ``log``, in their logarithm; with ``whole``, integers."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Range:
     whole: bool
 
     def rounded(self, value: float) -> float:
-        """A value with no more digits than make a difference: it will be read, and name a folder."""
+        """A value with no more digits than make a difference, since it becomes part of a folder's name."""
         if self.whole:
             return value
         size = self.high - self.low
@@ -39,7 +39,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Values:
-    """Some values, in no order that counts."""
+    """A set of values without an order."""
 
     values: tuple[Any, ...]
 
@@ -48,10 +48,10 @@ Space = dict[str, Range | Values]
 
 
 def read_space(space: Any, algorithm: str) -> Space:
-    """What settings may be, from ``{"beta": "0:1", "batch_size": [16, 32]}`` or texts such as ``mu=0.001:0.1:log``.
+    """A space, from ``{"beta": "0:1", "batch_size": [16, 32]}`` or texts such as ``mu=0.001:0.1:log``.
 
     Raises:
-        InputError: If it is neither, or can't be searched.
+        InputError: If it has another form, or a setting can't be searched.
     """
     given = dict(space) if isinstance(space, Mapping) else read_texts(space, "space", _EXAMPLE)
     if not given:
@@ -72,7 +72,7 @@ def write_space(space: Space) -> list[str]:
 
 
 def ends(space: Space) -> list[dict[str, Any]]:
-    """Points between which all others lie: each value that a setting may take, or the ends of its range, once."""
+    """Points that have every value, or both ends of every range, of each setting at least once."""
     values = {name: (d.low, d.high) if isinstance(d, Range) else d.values for name, d in space.items()}
     last = {name: its_own[-1] for name, its_own in values.items()}
     points = [{**last, name: value} for name, its_own in values.items() for value in its_own[:-1]]
@@ -103,13 +103,13 @@ def _read_range(name: str, text: str, algorithm: str) -> Range:
 
 
 def proposals(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals:
-    """Points that Optuna's TPE sampler proposes: the same ones again, if the same comes of them.
+    """Points that Optuna's TPE sampler proposes. Equal seeds and equal results give equal points.
 
     Args:
-        space: What to search.
+        space: The space.
         trials: How many points to propose.
-        at_a_time: How many of them before it is known what came of the first; they keep away from each other.
-        seed: Keys the sampler.
+        at_a_time: How many points to propose before their results are known; the sampler spreads them.
+        seed: The sampler's seed.
 
     Raises:
         InputError: If Optuna isn't installed.
@@ -122,7 +122,7 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
     import optuna
 
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study tells the terminal of its birth
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # else a new study prints a line
     try:
         sampler = optuna.samplers.TPESampler(seed=seed % _SEEDS, constant_liar=True)
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -130,7 +130,7 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
         optuna.logging.set_verbosity(before)
     distributions: dict[str, optuna.distributions.BaseDistribution] = {}
     for name, what in space.items():
-        if isinstance(what, Values):  # by number, since not everything that a setting takes is something to Optuna
+        if isinstance(what, Values):  # by index: Optuna's categories support only plain values
             distributions[name] = optuna.distributions.CategoricalDistribution(range(len(what.values)))
         elif what.whole:
             distributions[name] = optuna.distributions.IntDistribution(int(what.low), int(what.high), log=what.log)
@@ -146,4 +146,4 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
             for trial in asked
         ]
         for trial, outcome in zip(asked, outcomes, strict=True):
-            study.tell(trial, outcome.mean)  # 0, and nothing is worse, where it diverged
+            study.tell(trial, outcome.mean)  # 0, the worst accuracy, for a point that diverged

@@ -1,4 +1,4 @@
-"""Sweeps: one algorithm, every combination of some values of its settings, to be chosen from by validation accuracy."""
+"""Sweeps: one algorithm with every combination of some values of its settings, ordered by validation accuracy."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ _EXAMPLE = "beta=0.8,0.9"
 
 
 def plan_sweep(vary: Any, settings: Mapping[str, Any], seeds: Sequence[int] | None = None) -> Plan:
-    """Works out the runs of a sweep, and so finds out about bad settings before anything is begun.
+    """Plans the runs of a sweep, and so finds bad settings before any run begins.
 
     Args:
         vary: Values by setting, as ``read_vary`` takes them.
@@ -31,16 +31,16 @@ def plan_sweep(vary: Any, settings: Mapping[str, Any], seeds: Sequence[int] | No
         seeds: The seeds of each combination's runs. By default there is one, that of the settings.
 
     Raises:
-        InputError: If anything can't be used.
+        InputError: If a setting can't be used.
     """
     return plan_points(grid_points(vary, settings), settings, seeds)
 
 
 def grid_points(vary: Any, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of some values, each by setting.
+    """Every combination of the values to vary, each a dictionary by setting.
 
     Raises:
-        InputError: If there are no such settings, or they can't have these values.
+        InputError: If a setting is unknown, or can't have one of its values.
     """
     given = read_vary(vary)
     refuse_many_runs(math.prod(map(len, given.values())))
@@ -63,7 +63,7 @@ def plan_points(
         loaded: The data set that the settings name, if it has been loaded already.
 
     Raises:
-        InputError: If anything can't be used.
+        InputError: If a setting can't be used.
     """
     algorithm = algorithm_of(settings)
     labelled: dict[str, dict[str, Any]] = {}
@@ -92,12 +92,12 @@ def algorithm_of(settings: Mapping[str, Any]) -> str:
     """
     algorithm = settings.get("algorithm", Config.algorithm)
     if not isinstance(algorithm, str):
-        raise InputError("here an algorithm is taken by its name, so that one can be made for every combination")
+        raise InputError("a sweep or a tuning makes an algorithm for each combination; name it, as in 'adabest'")
     return algorithm
 
 
 def label_of_point(algorithm: str, point: Mapping[str, Any]) -> str:
-    """What an algorithm is called at a point, which is also its folder's name."""
+    """The label of an algorithm at a point, which is also its folder's name."""
     return label_of(",".join([algorithm, *(f"{name}={value}" for name, value in point.items())]))
 
 
@@ -107,7 +107,7 @@ def read_vary(vary: Any) -> dict[str, list[Any]]:
     In a text values are separated by commas, or by semicolons where a value has commas itself.
 
     Raises:
-        InputError: If it is neither, or there is nothing to vary.
+        InputError: If it has another form, or there is nothing to vary.
     """
     if isinstance(vary, Mapping):
         axes = {name: list(values) if isinstance(values, list | tuple) else [] for name, values in vary.items()}
@@ -132,11 +132,11 @@ def read_texts(texts: Any, what: str, example: str) -> dict[str, list[Any]]:
 
     Args:
         texts: The texts.
-        what: What they are called, for messages.
-        example: What one looks like, for messages.
+        what: The name of the argument, for messages.
+        example: An example of such a text, for messages.
 
     Raises:
-        InputError: If one has another form, or names a setting again.
+        InputError: If a text has another form, or names a setting a second time.
     """
     read: dict[str, list[Any]] = {}
     for text in texts if isinstance(texts, list | tuple) else ():
@@ -186,19 +186,18 @@ def sweep(
 ) -> Comparison:
     """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
 
-    The table is in the order of validation accuracy. What is finished in the folder already is kept, and what was begun
-    is resumed.
+    The table is in the order of validation accuracy. Finished runs in the folder are kept, begun ones are resumed.
 
     Args:
         config: A TOML file with settings.
         vary: The values to try by setting, as in ``{"beta": [0.8, 0.9], "mu": [0.02, 0.05]}``, or as texts such as
             ``beta=0.8,0.9``.
         seeds: Seeds to run each combination with, in place of ``seed``; the table has means and standard deviations.
-        target: The accuracy whose first round the table tells. By default one that all reach.
-        lanes: How many runs are trained together at most, as lanes of one program; 1 for one after another. By default
+        target: The accuracy of which the table tells the first round that reaches it. By default one that all reach.
+        lanes: The most runs that are trained together, as lanes of one program; 1 for one after another. By default
             all.
         out: The sweep's folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether to make all runs anew, whatever lies there.
+        overwrite: Whether to make all runs anew, in place of those in the folder.
         show: Whether to show progress.
         **settings: The other settings of all runs.
     """
@@ -209,7 +208,7 @@ def sweep(
 
 
 def make_sweep(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Comparison:
-    """What ``sweep`` does, with settings from wherever: nothing of them counts as named by the call."""
+    """Makes a sweep from complete settings. Unlike ``sweep``, it allows none of their names to be imported."""
     asked = Asked.taken_from(settings, "sweep")
     axes = read_vary(settings.pop("vary", None))
     planned = plan_sweep(axes, settings, asked.seeds)

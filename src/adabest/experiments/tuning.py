@@ -1,4 +1,4 @@
-"""Hyper-parameters of one algorithm, chosen on validation clients."""
+"""Tuning: hyper-parameters of one algorithm, chosen on validation clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Tuning(Comparison):
     """A finished tuning. Its table has validation accuracies only.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its folder.
         runs: The runs by label.
         entries: The points that were tried, by label: a run each, or one for every seed.
         table: The points in numbers.
@@ -53,27 +53,27 @@ def tune(
     """Chooses hyper-parameters of one algorithm on the validation clients; writes a table, a figure and the choice.
 
     The highest mean validation accuracy of the scored model in the last round is chosen; of several the one with the
-    smaller values. A point loses if a run of it diverges. What is finished in the folder already is kept, and what was
-    begun is resumed.
+    smaller values. A point with a run that diverges isn't chosen. Finished runs in the folder are kept, begun ones are
+    resumed.
 
     Args:
         config: A TOML file with settings.
         vary: The values to try by setting, as in ``{"beta": [0.8, 0.9]}``, or as texts such as ``beta=0.8,0.9``; every
             combination is tried. By default the paper's values, unless there is a space.
-        space: What settings may be, for Optuna to search: ``{"beta": "0:1", "mu": "0.001:0.1:log", "batch_size": [16,
-            32]}``, or as texts such as ``beta=0:1``.
+        space: Ranges or values of settings, for Optuna to search: ``{"beta": "0:1", "mu": "0.001:0.1:log",
+            "batch_size": [16, 32]}``, or texts such as ``beta=0:1``.
         trials: How many points of the space are tried. By default 30.
         seeds: Seeds to run each point with, in place of ``seed``; the means are compared.
-        lanes: How many runs are trained together at most, as lanes of one program. By default all, or 8 if a space is
-            searched: what is tried next depends on what has been tried.
+        lanes: The most runs that are trained together, as lanes of one program. By default all, or 8 if a space is
+            searched: the next points depend on the results of the last.
         out: The folder. By default ``runs/`` and a name that the settings determine.
-        overwrite: Whether to make all runs anew, whatever lies there.
+        overwrite: Whether to make all runs anew, in place of those in the folder.
         show: Whether to show progress.
         **settings: The other settings of all runs. There are 500 rounds by default.
 
     Raises:
-        InputError: If something can't be used. Nothing was run.
-        Interrupted: If a signal asked to stop; ``adabest resume`` and the same call continue.
+        InputError: If a setting can't be used. Nothing was run.
+        Interrupted: If a signal asked to stop; ``adabest resume`` or the same call continues.
     """
     given = {"vary": vary, "space": space, "trials": trials, "seeds": seeds, "lanes": lanes}
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
@@ -82,7 +82,7 @@ def tune(
 
 
 def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Tuning:
-    """What ``tune`` does, with settings from wherever: nothing of them counts as named by the call."""
+    """Makes a tuning from complete settings. Unlike ``tune``, it allows none of their names to be imported."""
     if "target" in settings:
         raise InputError("tuning has no target: rounds to an accuracy are counted on the test set")
     asked = Asked.taken_from(settings, "tune")
@@ -94,7 +94,7 @@ def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: boo
 
 
 def _report(tried: Tried, *, ranked: bool) -> Tuning:
-    """Writes it all down; the points of a grid in their order, those of a space ranked, since they have none."""
+    """Writes the table, the figure and the choice. Points of a space are ranked; those of a grid keep their order."""
     points = list(tried.points.values())
     if ranked:
         points.sort(key=lambda point: (not point.counts, -point.mean, point.values != tried.chosen))

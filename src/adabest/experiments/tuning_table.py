@@ -1,4 +1,4 @@
-"""The table of a tuning: points and their accuracy on validation clients. Nothing here has seen the test set."""
+"""The table of a tuning: points with their validation accuracies. The test set is never read here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,15 +7,15 @@ from adabest.experiments.choice import Point
 from adabest.report.numbers import mean_and_spread
 from adabest.report.table import Table
 
-_PLACES = 2  # points of a grid may lie close together
+_PLACES = 2  # decimal places: accuracies of neighbouring points lie close together
 
 
 def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> Table:
     """The points that were tried, each with its validation accuracy, over seeds if there are several.
 
     Args:
-        points: What came of each; all have values of the same hyper-parameters.
-        chosen: The values that were chosen; their row is marked.
+        points: The points; all have values of the same hyper-parameters.
+        chosen: The chosen values, whose row is marked.
     """
     names = tuple(points[0].values)
     rows = []
@@ -26,7 +26,7 @@ def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> T
 
 
 def _validation(point: Point) -> str:
-    """The accuracy; what diverged has none, and is counted."""
+    """The accuracy over the runs that didn't diverge, in percent, and how many did."""
     together = list(zip(point.validation, point.status, strict=True))
     kept = [100 * value for value, status in together if status != "diverged" and value is not None]
     lost = point.status.count("diverged")

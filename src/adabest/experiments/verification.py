@@ -1,4 +1,4 @@
-"""Verification of what experiments leave beside their runs: files of results, choices and costs, and comparisons."""
+"""Verification of runs, and of the other files of experiments: results, choices, costs and comparisons."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,15 +16,14 @@ def verify(paths: str | Path | Sequence[str | Path]) -> list[Finding]:
     """Says which files of runs and of results are whole, damaged, missing, foreign or unproven.
 
     Args:
-        paths: Folders of runs, of comparisons and sweeps, or folders with such below them; or files of results, choices
-            or costs.
+        paths: Folders of runs, of comparisons or of sweeps, folders above them, or files of results, choices or costs.
 
     Returns:
-        What was found of each run's folder and of each other file; after a folder that isn't whole, of those of its
-        files that aren't.
+        A finding for each run's folder and each other file. After a folder that isn't whole come findings for those
+        of its files that aren't.
 
     Raises:
-        InputError: If there is nothing of the kind.
+        InputError: If a path holds neither runs nor such a file.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
@@ -63,12 +62,12 @@ def _verify_file(path: Path) -> list[Finding]:
     except InputError as error:
         return [Finding(path, "damaged", str(error))]
     if not sealed.is_proven:
-        return [Finding(path, "unproven", f"{kind} without a sum, as version 0.4.0 wrote them; they can be read")]
+        return [Finding(path, "unproven", f"{kind} without a checksum, as version 0.4.0 wrote them; they can be read")]
     return [Finding(path, "whole", kind)]
 
 
 def _reader(content: dict[str, object]) -> tuple[str, Callable[[Path], object]]:
-    """What a file holds, in words, and what reads it."""
+    """A file's kind in words, and the function that reads it."""
     if set(content) == {"choices"}:
         return "choices", read_choices
     if content.get("experiment") == EXPERIMENT:

@@ -1,4 +1,4 @@
-"""Which of its samples a client uses in each local step."""
+"""Batches: the samples that a client uses in each local step."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ def batch_table(seed: Any, round_number: Any, clients: Any, samples: Any, *, epo
 
     Args:
         seed: The run's seed, or one for each client, like ``clients``.
-        round_number: t, likewise.
+        round_number: t, or one for each client, like ``clients``.
         clients: ``[clients]`` int64, NumPy or torch.
-        samples: n_i of those clients, likewise.
+        samples: n_i of those clients, ``[clients]`` int64 of the same library.
         epochs: How many epochs.
         batch_size: Samples in a batch.
 

@@ -1,4 +1,4 @@
-"""From a data set to clients: who has which samples, who trains and who validates."""
+"""Partitions of a data set: the samples of each client, and which clients train and which validate."""
 
 import functools
 import hashlib
@@ -16,13 +16,13 @@ from adabest.registry import blaming
 
 NATURAL = "natural"
 _NUMBER = 8  # bytes
-_BY_CLASS = 3  # tables of [clients, classes] that are held at a time: priors, counts, and one on the way
-_BY_SAMPLE = 8  # arrays of one number a sample: labels, orders, draws, places
+_BY_CLASS = 3  # tables of [clients, classes] in memory at a time: priors, counts, and a temporary one
+_BY_SAMPLE = 8  # arrays of one number per sample in memory at a time: labels, orders, draws, places
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a training set is to be cut into clients.
+    """The settings by which a training set is cut into clients.
 
     Attributes:
         clients: How many clients train.
@@ -31,7 +31,7 @@ class Scheme:
         alpha: Concentration of the Dirichlet priors.
         unbalance: σ of the lognormal sizes; 0 for equal ones.
         seed: The partition's seed.
-        shards: How many runs of samples sorted by label a client gets, for the partitioner that deals such.
+        shards: How many shards a client gets, for the partitioner ``shards``.
     """
 
     clients: int
@@ -45,11 +45,11 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Partition:
-    """Which samples each client has, and which clients train.
+    """A partition: the samples of each client, and which clients train.
 
     Attributes:
         indices: Sample indices of all clients, those of client 0 first.
-        offsets: Where each client's samples start in ``indices``, and the end.
+        offsets: The position in ``indices`` at which each client's samples start, and the end.
         training: The training clients, ascending.
         validation: The validation clients, ascending.
         label_counts: ``[clients, classes]``, how many samples of each class each client has.
@@ -72,7 +72,7 @@ class Partition:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of who has what and who trains."""
+        """A digest of the samples of each client and of the roles."""
         digest = hashlib.sha256()
         for array in (self.indices, self.offsets, self.training, self.validation):
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
@@ -81,7 +81,7 @@ class Partition:
 
     @functools.cached_property
     def label_entropy(self) -> float:
-        """The mean over clients of the entropy of their labels, in nats: 0 with one class each, ln(classes) if even."""
+        """The mean over clients of the entropy of their labels, in nats: 0 for one class each, ln(classes) if even."""
         share = self.label_counts / self.label_counts.sum(axis=1, keepdims=True)
         return float(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1).mean())
 
@@ -99,8 +99,8 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
     Args:
         labels: The label of every training sample.
         classes: How many classes there are.
-        scheme: How to cut.
-        owners: Which client every training sample belongs to, from 0 without gaps, if the data set comes split so.
+        scheme: The settings.
+        owners: The client of every training sample, from 0 without gaps, if the data set comes split by client.
 
     Raises:
         InputError: If there are more clients than samples, a client would be empty, or a number is out of range.
@@ -126,7 +126,7 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
 
 def _refuse_too_large(samples: int, classes: int, clients: int, scheme: Scheme) -> None:
     if clients > samples:
-        return  # which is refused in better words, and before anything is allocated
+        return  # ``_sizes`` or ``_natural`` refuse that with a better message, before they allocate
     parts = {
         f"{clients:,} clients × {classes:,} classes": _BY_CLASS * _NUMBER * clients * classes,
         f"{samples:,} samples": _BY_SAMPLE * _NUMBER * samples,
@@ -137,10 +137,10 @@ def _refuse_too_large(samples: int, classes: int, clients: int, scheme: Scheme) 
 
 
 def _dealt(deal: Deal, name: str) -> np.ndarray:
-    """What a partitioner gives, which may be of one's own, if it is an index of a sample for every place.
+    """The sample indices that a partitioner returns, checked, since it may be a user's own.
 
     Raises:
-        InputError: If it isn't, or the partitioner raised something.
+        InputError: If they aren't one index for every place, or the partitioner raised an exception.
     """
     right = "a partitioner takes a Deal and returns one sample index for every place of every client, as whole numbers"
     partitioner = PARTITIONERS.find(name)
@@ -161,10 +161,10 @@ def _dealt(deal: Deal, name: str) -> np.ndarray:
 
 
 def check_scheme(scheme: Scheme) -> None:
-    """Refuses numbers that make no partition.
+    """Refuses settings that make no partition.
 
     Raises:
-        InputError: If one is out of range, or the partitioner is unknown.
+        InputError: If a number is out of range, or the partitioner is unknown.
     """
     if scheme.partitioner != NATURAL:
         try:
@@ -187,17 +187,17 @@ def check_scheme(scheme: Scheme) -> None:
 
 
 def default_partition(split_by_client: bool) -> str:
-    """The partitioner for a data set that comes split by client, or doesn't."""
+    """The default partitioner of a data set."""
     return NATURAL if split_by_client else "dirichlet"
 
 
 def default_validation_clients(clients: int) -> int:
-    """⌈10 %⌉ of the training clients, in integers."""
+    """10 % of the training clients, rounded up."""
     return -(-clients // 10)
 
 
 def _natural(owners: np.ndarray | None, clients: int, scheme: Scheme) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of each client and their number, as the data set has them; of more clients than wanted, some."""
+    """The samples of each client and their number, as the data set has them; of too many clients, a random choice."""
     if owners is None:
         raise InputError(
             f"partition {NATURAL!r} is for data sets that come split by client, and this one doesn't; "
@@ -230,7 +230,7 @@ def _sizes(samples: int, clients: int, scheme: Scheme) -> np.ndarray:
         return np.full(clients, samples // clients, dtype=np.int64)
     generator = random.numpy_generator(scheme.seed, Purpose.PARTITION, SIZES)
     exponents = generator.normal(scale=scheme.unbalance, size=clients)
-    weights = np.exp(exponents - exponents.max())  # only their shares count, and this way none overflows
+    weights = np.exp(exponents - exponents.max())  # without the maximum, exp overflows; the shares are the same
     sizes: np.ndarray = np.floor(weights * (samples / weights.sum())).astype(np.int64)
     sizes[: samples - sizes.sum()] += 1
     if sizes.min() == 0:

@@ -1,7 +1,7 @@
-"""How the training samples are dealt to clients.
+"""Partitioners: functions that deal the training samples to clients.
 
-A partitioner is a function of the labels and of the clients' sizes; it returns one sample index for every place, the
-places of client 0 first. All of them end, use no sample twice, and honour the sizes exactly.
+A partitioner takes a ``Deal`` and returns one sample index for every place, the places of client 0 first. All of these
+terminate, use no sample twice, and give each client exactly its size.
 """
 
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from adabest import random
 from adabest.random import Purpose
 from adabest.registry import Registry
 
-_BLOCK = 4096  # places that are served at a time
-_NUMBERS = 2**22  # or fewer, if there are so many classes that their priors would take more numbers than these
+_BLOCK = 4096  # the most places that are drawn at a time
+_NUMBERS = 2**22  # the most numbers in their priors: with many classes, fewer places are drawn at a time
 
 
 @dataclass(frozen=True)
 class Deal:
-    """What is to be dealt, and to whom.
+    """The input of a partitioner.
 
     Attributes:
         labels: The label of every training sample, int64.
         classes: How many classes there are.
-        sizes: How many samples each client gets; together at most all.
+        sizes: How many samples each client gets; their sum is at most the number of samples.
         alpha: Concentration of the Dirichlet priors, for the partitioners that have them.
         seed: The partition's seed.
-        shards: How many runs of samples sorted by label a client gets, for the partitioner that deals such.
+        shards: How many shards a client gets, for the partitioner ``shards``.
     """
 
     labels: np.ndarray
@@ -47,7 +47,7 @@ class Deal:
         return generator.dirichlet(np.full(self.classes, self.alpha), size=len(self.sizes))
 
 
-# What the draws of a partition are for; part of every partition, so never renumbered.
+# The purposes of a partition's draws. They are part of every partition: never renumber, only append.
 _SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES, _SHARDS, NATURAL_CLIENTS = range(8)
 
 Partitioner = Callable[[Deal], np.ndarray]
@@ -59,10 +59,10 @@ def iid(deal: Deal) -> np.ndarray:
 
 
 def shards(deal: Deal) -> np.ndarray:
-    """McMahan's label skew: the samples are sorted by label and cut into runs, of which each client gets a few.
+    """McMahan's label skew: the samples are sorted by label and cut into shards, of which each client gets a few.
 
-    A client's runs differ in length by at most one, and runs of all clients are laid along the sorted samples in random
-    order. Samples that belong to nobody, since sizes are rounded down, are left out at random.
+    A client's shards differ in length by at most one. The shards of all clients cover the sorted samples in random
+    order. Sizes are rounded down; the samples that are left over are chosen at random.
     """
     used = deal.shuffled(_SAMPLES, len(deal.labels))[: deal.sizes.sum()]
     by_label = used[np.argsort(deal.labels[used], kind="stable")]
@@ -77,11 +77,11 @@ def shards(deal: Deal) -> np.ndarray:
 
 
 def dirichlet(deal: Deal) -> np.ndarray:
-    """Label skew, exactly: places are served in random order, and each draws a class from its client's prior.
+    """Exact label skew: in random order, each place draws a class from its client's prior.
 
-    The prior is restricted to the classes that still have samples and renormalised; where nothing is left of it, the
-    draw is uniform over those classes. Draws between two exhaustions of a class don't depend on each other, so they are
-    made block by block, with the result of making them one by one.
+    The prior is restricted to the classes that still have samples, and renormalised; if it has no mass on them, the
+    draw is uniform over those classes. Until a class is exhausted, draws don't depend on each other, so they are made
+    block by block, with the same result as one by one.
     """
     priors = deal.priors()
     places = deal.shuffled(_PLACES, deal.sizes.sum())
@@ -103,7 +103,7 @@ def dirichlet(deal: Deal) -> np.ndarray:
 
 
 def _draw_classes(priors: np.ndarray, available: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """One class a row, by inverting the cumulated prior over the available classes."""
+    """One class per row, by inverting the cumulated prior over the available classes."""
     restricted = priors * available
     restricted[restricted.sum(axis=1) == 0] = available
     cumulated = np.cumsum(restricted, axis=1)
@@ -114,7 +114,7 @@ def _draw_classes(priors: np.ndarray, available: np.ndarray, uniforms: np.ndarra
 
 
 def _until_exhaustion(drawn: np.ndarray, remaining: np.ndarray) -> int:
-    """How many of the draws come before a class runs out, the one that takes its last sample included."""
+    """The number of draws up to the one that takes the last sample of a class."""
     counts = np.bincount(drawn, minlength=len(remaining))
     accepted = len(drawn)
     for label in np.flatnonzero((counts >= remaining) & (counts > 0)):
@@ -141,7 +141,7 @@ def dirichlet_legacy(deal: Deal) -> np.ndarray:
     """Label skew as the authors' simulator deals it, which is milder than α says; Table 1 of the paper fits it.
 
     Each client has a row of *cumulated* prior, which is restricted and renormalised in place at every draw as if it
-    were the prior itself. The loop is sequential by nature.
+    were the prior itself. Every draw depends on the one before, so the loop can't be batched.
     """
     generator = random.numpy_generator(deal.seed, Purpose.PARTITION, _LEGACY)
     rows = np.cumsum(deal.priors(), axis=1)
@@ -177,7 +177,7 @@ def _draw_legacy_class(row: np.ndarray, remaining: np.ndarray, generator: np.ran
         return int(choices[0])
     draw = generator.random()
     if remaining[0] == 0:
-        draw *= row.max()  # the loop's redraws until an entry reaches the draw, in one
+        draw *= row.max()  # the authors' code redraws until an entry reaches the draw; this is the same in one draw
     return int(np.argmax(draw <= row))  # 0 where no entry reaches the draw
 
 

@@ -1,9 +1,9 @@
-"""Populations that change: who is present in a round, and who of those takes part.
+"""Rosters of populations that change: the clients present in a round, and those of them that take part.
 
-A roster holds one permutation of the training clients whose first |S^t| entries are present. A client that comes or
-goes costs one swap, so a round costs no more than the clients that change and those that take part. Where it stands is
-part of a checkpoint, although it follows from the seed and the round: to replay every change of a long run with a large
-population would take longer than to read them.
+A roster holds one permutation of the training clients, of which the first |S^t| entries are present. A client that
+joins or leaves costs one swap, so the time of a round grows only with the clients that change or take part. The roster
+is part of a checkpoint, although it follows from the seed and the round: in a long run with a large population,
+replaying all changes would take longer than reading the result.
 """
 
 import itertools
@@ -27,11 +27,11 @@ _LEAVING, _JOINING = 0, 1
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who is there, and who is asked.
+    """The settings by which clients are present and take part.
 
     Attributes:
         participation: The share of the clients present that takes part in a round.
-        sampler: How they are drawn: the name of a sampler.
+        sampler: The name of the sampler that draws them.
         churn: The probability with which, before each round but the first, a present client leaves and an absent one
             comes back.
         schedule: Clients that come or go at given rounds, as ``100:leave:0-49``: the round, what happens before its
@@ -61,24 +61,24 @@ class Attendance:
 
 
 class Roster:
-    """Who is present, round by round. It only ever moves forward.
+    """The clients present, round by round. A roster only moves forward.
 
     Attributes:
-        round: The round it stands at; 0 before the first.
+        round: The current round; 0 before the first.
         size: |S^t|.
-        turn: The rank of the client whose turn it is, for those who are asked in turn.
+        turn: The rank of the client whose turn it is, for the sampler ``round-robin``.
     """
 
     def __init__(self, clients: np.ndarray, samples: np.ndarray, attendance: Attendance) -> None:
-        """Sets everyone present.
+        """Starts with all clients present.
 
         Args:
             clients: The training clients, ascending.
             samples: n_i of each of them.
-            attendance: Who comes, who goes, who is asked.
+            attendance: The settings.
 
         Raises:
-            InputError: If the schedule names a client that there isn't.
+            InputError: If the schedule names a client that doesn't exist.
         """
         self._clients, self._samples, self._attendance = clients, samples, attendance
         self._sampler = SAMPLERS.find(attendance.sampler)
@@ -91,7 +91,7 @@ class Roster:
 
     @property
     def mean_samples(self) -> float:
-        """n̄, the mean of n_i over those present."""
+        """n̄, the mean of n_i over the clients present."""
         return self._samples_present / self.size
 
     def present(self) -> np.ndarray:
@@ -99,7 +99,7 @@ class Roster:
         return np.sort(self._clients[self._order[: self.size]])
 
     def advance(self, round_number: int) -> None:
-        """Lets everyone come and go who does so up to a round. Asked again for the same round, it does nothing."""
+        """Applies all changes up to a round. Called again for the same round, it does nothing."""
         while self.round < round_number:
             if self.round > 0 and self.size > 0 and self._sampler is round_robin:
                 self.turn = int(self._ranks_in_turn(self._draw().size)[-1] + 1) % len(self._order)
@@ -115,7 +115,7 @@ class Roster:
                         self._leave(int(self._place[row]))
 
     def cohort(self) -> np.ndarray:
-        """Who takes part in this round, ascending; nobody if nobody is present."""
+        """The clients that take part in this round, ascending; empty if none is present."""
         if self.size == 0:
             return np.empty(0, dtype=np.int64)
         try:
@@ -133,7 +133,7 @@ class Roster:
         return np.sort(self._clients[self._order[positions]])
 
     def _check(self, positions: Any) -> None:
-        """Refuses what a sampler of one's own may have got wrong, before an absent client is trained."""
+        """Refuses wrong positions of a user's sampler; else an absent client might be trained."""
         try:
             found = np.asarray(positions)
         except (TypeError, ValueError):  # a ragged list
@@ -172,7 +172,7 @@ class Roster:
     def _ranks_in_turn(self, count: int) -> np.ndarray:
         found = np.empty(0, dtype=np.int64)
         first, width = self.turn, count
-        while len(found) < count:  # the more are absent, the further it has to look
+        while len(found) < count:  # with many absent clients, more ranks must be searched
             ranks = (first + np.arange(width)) % len(self._order)
             found = np.concatenate([found, ranks[self._place[ranks] < self.size]])
             first, width = first + width, min(2 * width, len(self._order))
@@ -181,7 +181,7 @@ class Roster:
     def _churn(self) -> None:
         leaving = self._coins(_LEAVING, self.size)
         joining = self.size + self._coins(_JOINING, len(self._order) - self.size)
-        # In this order no swap moves a client whose turn is still to come.
+        # In this order, no swap moves a client that is still to leave or join.
         for position in leaving[::-1].tolist():
             self._leave(position)
         for position in joining.tolist():
@@ -219,7 +219,7 @@ class Roster:
         return {"order": self._order.copy()}, {"round": self.round, "size": self.size, "turn": self.turn}
 
     def restore(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, int]) -> None:
-        """Stands where ``state`` was taken."""
+        """Restores what ``state`` returned."""
         if not self._attendance.changes:
             return
         self._order = np.array(arrays["order"])
@@ -230,7 +230,7 @@ class Roster:
 
 
 def _schedule(texts: Sequence[str], clients: int) -> dict[int, list[tuple[bool, list[range]]]]:
-    """For each round with events: whether clients join, and which."""
+    """The events of each round: whether clients join, and their ranks."""
     schedule: dict[int, list[tuple[bool, list[range]]]] = {}
     for text in texts:
         round_number, joins, ranges = _parse(text)

@@ -1,8 +1,8 @@
-"""Who of those present takes part in a round.
+"""Samplers: functions that draw the cohort of a round from the clients present.
 
-A sampler is a function of a ``Draw``; it returns positions among the clients present. All take time in proportion to
-the cohort (``weighted`` times the logarithm of the population) and draw from the seed and the round alone, so every
-algorithm meets the same clients.
+A sampler takes a ``Draw`` and returns positions among the clients present. The time of all of them grows with the
+cohort (that of ``weighted`` also with the logarithm of the population). They draw from the seed and the round alone, so
+every algorithm gets the same cohorts.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,17 @@ from adabest.registry import Registry
 
 @dataclass(frozen=True)
 class Draw:
-    """What a sampler may look at. Clients are named by their positions, from 0, among those present.
+    """The input of a sampler. Clients are named by their positions, from 0, among those present.
 
     Attributes:
         seed: The run's seed.
         round: t.
         present: |S^t|, at least one.
-        participation: The share of those present that is wanted.
-        samples: Gives n_i of those at some positions.
+        participation: The share of the clients present that is wanted.
+        samples: Gives n_i of the clients at some positions.
         by_samples: Turns random bits into clients, one after another, each with a probability in proportion to its n_i
             among those not yet chosen.
-        in_turn: Gives so many of those whose turn it is, going round and passing over who is absent.
+        in_turn: Gives the next clients in turn, as many as its argument says; absent ones are skipped.
     """
 
     seed: int
@@ -40,7 +40,7 @@ class Draw:
 
     @property
     def size(self) -> int:
-        """How many are wanted: k = max(1, round(participation · |S^t|))."""
+        """The wanted number of clients: k = max(1, round(participation · |S^t|))."""
         return max(1, round(self.participation * self.present))
 
 
@@ -48,7 +48,7 @@ Sampler = Callable[[Draw], np.ndarray]
 
 
 def uniform(draw: Draw) -> np.ndarray:
-    """Exactly k, every set of k equally likely. Floyd's method: as many draws as there are clients to find."""
+    """Exactly k, every set of k equally likely. Floyd's method: k draws, whatever the population."""
     bounds = np.arange(draw.present - draw.size + 1, draw.present + 1)
     draws = random.below(random.bits(draw.seed, Purpose.COHORT, draw.round, np.arange(draw.size)), bounds)
     chosen: set[int] = set()
@@ -58,7 +58,7 @@ def uniform(draw: Draw) -> np.ndarray:
 
 
 def bernoulli(draw: Draw) -> np.ndarray:
-    """Everyone by a coin of their own, with the participation as probability, drawn again if nobody comes."""
+    """Each client independently, with the participation as probability; drawn again if none is chosen."""
     return independent_positions(
         draw.seed, Purpose.COHORT, draw.round, probability=draw.participation, count=draw.present, nonempty=True
     )
@@ -70,7 +70,7 @@ def weighted(draw: Draw) -> np.ndarray:
 
 
 def round_robin(draw: Draw) -> np.ndarray:
-    """Exactly k, in turn."""
+    """Exactly k clients, in turn."""
     return draw.in_turn(draw.size)
 
 
@@ -83,12 +83,12 @@ def independent_positions(
 
     Args:
         seed: The run's seed.
-        purpose: What the draw is for.
-        *words: What else names it.
-        probability: That of heads, above 0.
-        count: How many coins there are.
-        nonempty: Whether all coins are thrown again until there is a head. That makes the first gap a geometric one
-            below ``count``, which is drawn as such.
+        purpose: The purpose of the draw.
+        *words: The other words of its name.
+        probability: The probability of heads, above 0.
+        count: The number of coins.
+        nonempty: Whether all coins are thrown again until there is a head. The first gap is then geometric, given that
+            it is below ``count``, and is drawn so.
     """
     positions = np.empty(0, dtype=np.int64)
     last, block = -1, 0
@@ -100,7 +100,7 @@ def independent_positions(
         if nonempty and block == 0:
             uniforms[0] *= -np.expm1(count * tails)  # the probability that there is a head
         gaps = np.floor(np.log1p(-uniforms) / tails)
-        # A gap beyond the end is as good as one to the end, and can't overflow.
+        # A gap beyond the end is cut to the end: as an int64 it could overflow.
         heads = last + np.cumsum(np.minimum(gaps, count).astype(np.int64) + 1)
         if nonempty and block == 0:
             heads -= max(int(heads[0]) - (count - 1), 0)  # rounding may put the first one just beyond the end

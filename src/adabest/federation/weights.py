@@ -1,12 +1,12 @@
-"""Drawing by weight from a population that changes, in time that grows with the logarithm of its size."""
+"""Weights of a population that changes, drawn from in time that grows with the logarithm of its size."""
 
 import numpy as np
 
 
 class WeightTree:
-    """Whole-number weights of items 0 … n−1, of which any sum from the first on is known in log₂ n steps.
+    """A Fenwick tree of whole-number weights of items 0 … n−1: a prefix sum takes log₂ n steps.
 
-    A Fenwick tree: node i, from 1, holds the sum of the last (i & −i) weights up to the i-th.
+    Node i, from 1, holds the sum of the last (i & −i) weights up to the i-th.
     """
 
     def __init__(self, weights: np.ndarray) -> None:
@@ -17,7 +17,7 @@ class WeightTree:
         self.total = int(sums[-1])
 
     def add(self, item: int, weight: int) -> None:
-        """Changes an item's weight by so much."""
+        """Adds to an item's weight."""
         self.total += weight
         node = item + 1
         while node < len(self._nodes):

@@ -1,1 +1,1 @@
-"""Models: what maps inputs to class scores, and how a model is one vector."""
+"""Models: modules that map inputs to class scores, and their parameters as one vector."""

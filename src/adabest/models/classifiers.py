@@ -1,10 +1,10 @@
-"""The models that come along: logistic regression, and the MLP and CNN of the paper."""
+"""Built-in classifiers: logistic regression, and the MLP and CNN of the paper."""
 
 from torch import nn
 
 from adabest.errors import InputError
 
-MOST_LAYERS = 1000  # of a kind in a model: more than any that has been trained, and few enough to be put together
+MOST_LAYERS = 1000  # hidden layers, or blocks of a stage: more than any trained model has, and still quick to build
 
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Building models by name.
+"""The model factory: builds models by name.
 
 A model of your own is a function or class ``module:name`` called with the shape of one input and the number of classes
 (and options, if the specification has some), or an ``nn.Module`` passed in Python, whose weights are the initial ones.
@@ -31,8 +31,8 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
 
 Factory = Callable[..., nn.Module]
 
-# Of a model's size, what a run holds at least: the initial, the cloud, the aggregate and the scored model, the server's
-# state, and a client's model, gradient and state.
+# Vectors of the model's size that a run holds at least: the initial, the cloud, the aggregate and the scored model, the
+# server's state, and a client's model, gradient and state.
 _COPIES = 8
 
 
@@ -40,7 +40,7 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
     """Builds a model on the CPU with its initial weights, which depend on the seed and on nothing else.
 
     Args:
-        model: A specification such as ``mlp,hidden=100x100``, a module, or what makes one of (input_shape, classes).
+        model: A specification such as ``mlp,hidden=100x100``, a module, or a function of (input_shape, classes).
         example: A small batch of normalised inputs.
         classes: How many classes there are.
         seed: The run's seed.
@@ -86,8 +86,8 @@ def count_parameters(model: str | nn.Module | Factory, shape: tuple[int, ...], c
         classes: How many classes there are.
 
     Returns:
-        None for models that only building can count: those of users' own factories, which aren't built twice, since
-        they may read files, or do without torch's initialisation.
+        None for models that must be built to be counted: those of users' factories. They aren't built twice, since
+        they may read files, or draw weights without torch.
 
     Raises:
         InputError: If there is no such model, or it is too large to be made.
@@ -120,7 +120,7 @@ def _parsed(model: str | nn.Module | Factory) -> tuple[str, dict[str, str], Any]
 def _without_memory(
     name: str, factory: Factory, shape: tuple[int, ...], classes: int, options: dict[str, Any]
 ) -> nn.Module:
-    """A built-in model whose parameters have shapes, and no memory."""
+    """A built-in model on torch's meta device: its parameters have shapes, but no memory."""
     try:
         with torch.device("meta"):
             return factory(shape, classes, **options)

@@ -1,4 +1,4 @@
-"""The type that torch gives to floats when nobody says which, for as long as this package computes."""
+"""Torch's default float type, while this package computes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import torch
 
 @contextlib.contextmanager
 def float32_by_default() -> Iterator[None]:
-    """Within, new parameters and tensors of floats are float32, even if the process asked torch for another type.
+    """While entered, torch's default float type is float32, even if the process has set another.
 
-    Initial weights would otherwise be other draws, and layers would refuse float32 inputs.
+    With another type, initial weights would be other draws, and layers would refuse float32 inputs.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)

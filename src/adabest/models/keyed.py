@@ -1,4 +1,4 @@
-"""Making a user's module fit for federated simulation: keyed dropout, and no state that would leak between clients."""
+"""Preparation of a user's module for simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
 from typing import Any
@@ -11,7 +11,7 @@ from adabest import random
 from adabest.errors import InputError
 from adabest.random import Purpose
 
-# At position d: the dropout of whole channels that have d dimensions, single entries having none.
+# At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
@@ -51,11 +51,11 @@ class KeyedDropout(nn.Module):
 
 
 def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> nn.Module:
-    """A copy of a classifier that can be simulated, or an error that says why it can't.
+    """A copy of a classifier with keyed dropout, once a trial pass has shown that it can be simulated.
 
     Args:
         module: The user's classifier.
-        example: A small batch of inputs, to try it on.
+        example: A small batch of inputs, for the trial pass.
         classes: How many class scores it should give, if that is known.
 
     Returns:
@@ -89,12 +89,15 @@ def set_dropout_key(module: nn.Module, *key: Any) -> None:
 
 
 def _float_type(module: nn.Module) -> torch.dtype:
-    """That of a module's parameters: one that a user made may have another than the inputs, until a run converts it."""
+    """The float type of a module's parameters. A user's module may have another than the inputs, before a run."""
     return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
 def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> None:
-    """Runs one training pass and looks at what it left behind, rather than at the types of the layers."""
+    """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
+
+    The types of layers wouldn't tell: users write their own.
+    """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     generator_before = torch.get_rng_state()
     try:

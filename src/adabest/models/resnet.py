@@ -9,7 +9,7 @@ _GROUP = 8  # channels that are normalised together
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions and a way around them (He et al., *Deep residual learning*, 2016)."""
+    """A residual block: two 3×3 convolutions and a shortcut (He et al., *Deep residual learning*, 2016)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class _Block(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the body adds to what comes in."""
+        """The sum of body and shortcut, through ReLU."""
         result: Tensor = self.relu(self.body(x) + self.shortcut(x))
         return result
 

@@ -1,4 +1,4 @@
-"""A model as one vector: what algorithms compute with."""
+"""A model as one vector, which algorithms compute with."""
 
 import torch
 from torch import Tensor, nn

@@ -11,7 +11,7 @@ from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
 from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
-from adabest.experiments.run_group import make_room, make_runs
+from adabest.experiments.run_group import make_runs, refuse_other_runs
 from adabest.paper.specification import Cell, Specification
 from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
@@ -149,13 +149,13 @@ class ExperimentRuns:
         """
         request = self._request
         trials = self._trials(request.cells)
-        make_room(self._plan(trials), self._folder / TUNING, overwrite=None)
+        refuse_other_runs(self._plan(trials), self._folder / TUNING, overwrite=None)
         tried = {trial.place: trial.point for trial in trials}
         known = self._chosen(request.choices, request.cells)
         jobs = [job for seed in request.seeds for job in self._jobs(request.cells, seed, {**known, **tried})]
         planned = self._plan(jobs)
         settled = {job.label: planned.runs[job.label] for job in jobs if job.place not in tried}
-        make_room(Plan(settled, {}), self._folder, overwrite=None)
+        refuse_other_runs(Plan(settled, {}), self._folder, overwrite=None)
 
     def make(self, tell: Callable[[Results], None]) -> Results:
         """Makes all runs: what is to be tuned first, then seed by seed, and group by group.
@@ -257,7 +257,7 @@ class ExperimentRuns:
         if not jobs:
             return {}
         planned = self._plan(jobs)
-        make_room(planned, folder, overwrite=None)
+        refuse_other_runs(planned, folder, overwrite=None)
         return make_runs(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
 
     def _plan(self, jobs: Sequence[_SpecifiedRun]) -> Plan:

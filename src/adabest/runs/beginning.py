@@ -1,4 +1,4 @@
-"""Where a run's folder begins: with a new run, with what a checkpoint left, or with a run of an earlier version."""
+"""The beginning of a run in its folder: a new run, one resumed from a checkpoint, or one of an earlier version."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from adabest.runs.settings.toml_file import to_toml
 
 
 class TakenUp(NamedTuple):
-    """A run that goes on.
+    """A resumed run.
 
     Attributes:
-        ledger: The keeper of its manifest.
-        callbacks: The states of its callbacks by name, as its checkpoint has them.
+        ledger: The writer of its manifest.
+        callbacks: The states of its callbacks by name, from its checkpoint.
     """
 
     ledger: Ledger
@@ -31,7 +31,7 @@ class TakenUp(NamedTuple):
 
 
 def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
-    """Writes the first files of a run, the configuration last: where it was never written, there is no run."""
+    """Writes the first files of a run, the configuration last: a folder without one holds no run."""
     folder.write_json(files.IDENTITY, federation.identity)
     folder.write_json(files.ENVIRONMENT, {FORMAT_KEY: FORMAT, **environment(config)})
     for name in (files.METRICS, files.TIMINGS):
@@ -45,7 +45,7 @@ def begin(folder: RunFolder, config: Config, federation: Federation) -> Ledger:
 
 
 def restore(folder: RunFolder, config: Config, federation: Federation, manifest: Manifest) -> TakenUp:
-    """Puts the federation where the last checkpoint left it.
+    """Restores the federation from the last whole checkpoint.
 
     Raises:
         InputError: If a file that the run depends on was changed or lost.
@@ -67,15 +67,17 @@ def restore(folder: RunFolder, config: Config, federation: Federation, manifest:
         warnings.warn(warning, stacklevel=2)
     ledger = Ledger(folder, manifest.with_metrics(metrics))
     _go_on(folder, federation, ledger)
-    os.truncate(folder / files.METRICS, metrics.length)  # after the manifest: it never proves rows that are gone
+    os.truncate(
+        folder / files.METRICS, metrics.length
+    )  # after the manifest, or a kill leaves one that proves lost rows
     return TakenUp(ledger, callbacks)
 
 
 def adopt(folder: RunFolder, config: Config, federation: Federation) -> TakenUp:
-    """Goes on with a run of version 0.4.0, of which nothing is proven, and has it proven from here on.
+    """Resumes a run of version 0.4.0, which has no manifest, and gives it one.
 
     Raises:
-        InputError: If something that it began with was changed or lost.
+        InputError: If a file that it began with was changed or lost.
     """
     identity, before = folder.read_json(files.IDENTITY), folder.read_json(files.ENVIRONMENT)
     if identity is None or before is None:
@@ -94,17 +96,17 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> TakenUp:
     ledger = Ledger.of_new_run(folder, (folder / files.CONFIG).read_text(encoding="utf-8"))
     if checkpoint is not None:
         save_checkpoint(folder, federation.simulation.view(), ledger.claims())
-        for older in checkpoints_of(folder)[1:]:  # which don't name their run
+        for older in checkpoints_of(folder)[1:]:  # they don't name their run, and would be refused as another run's
             older.unlink()
     _go_on(folder, federation, ledger)
     return TakenUp(ledger, {})
 
 
 def refuse_change(folder: RunFolder, identity: Mapping[str, Any], federation: Federation) -> None:
-    """Refuses to go on with another data set, partition or initial model than a run began with.
+    """Refuses to resume a run with another data set, partition or initial model than it began with.
 
     Raises:
-        InputError: If it is another one.
+        InputError: If one of them differs.
     """
     for key, before in fingerprints(identity).items():
         if before != fingerprints(federation.identity)[key]:

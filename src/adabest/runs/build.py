@@ -1,4 +1,4 @@
-"""From a configuration to a federation that is ready for its first round."""
+"""Building of runs: from a configuration to a federation that is ready for its first round."""
 
 import functools
 import hashlib
@@ -43,12 +43,12 @@ from adabest.tasks.classification import ClassificationTask
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that a run is made of.
+    """The parts of a run.
 
     Attributes:
-        simulation: The federation before its first round.
+        simulation: The simulation before its first round.
         task: The classifier and its data.
-        partition: Who has which samples.
+        partition: The samples of each client.
         identity: Fingerprints and statistics of what was drawn, to be stored and compared.
     """
 
@@ -65,9 +65,9 @@ def build_federation(
 
     Args:
         config: The complete configuration.
-        components: The objects that it names.
+        components: The objects that the configuration names.
         heartbeat: Called between local steps.
-        scratch: The folder for what clients keep and doesn't fit the memory. By default the one for temporary files.
+        scratch: The folder for clients' state that doesn't fit in memory. By default the one for temporary files.
 
     Raises:
         InputError: If anything in the configuration can't be used.
@@ -137,7 +137,7 @@ def build_federation(
 
 
 def _demand(config: Config, components: Components, partition: Partition, module: nn.Module) -> Demand:
-    """What a round of a run asks of the machine, now that its partition and its model are known."""
+    """The memory and the steps that a round needs."""
     dataset, samples = components.dataset, partition.samples
     cohort = max(1, round(config.participation * len(partition.training)))
     at_once = clients_at_once(max(sum(p.numel() for p in module.parameters()) * config.dtype.itemsize, 1))
@@ -146,7 +146,7 @@ def _demand(config: Config, components: Components, partition: Partition, module
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
         largest=int(samples.max()),
-        # The reference engine takes one after another, and on a GPU the engine looks for itself how many fit.
+        # The reference engine trains one client at a time, and the GPU engine itself finds out how many fit.
         clients=min(cohort, config.clients_in_parallel or at_once) if _on_cores(config) else 1,
         inputs=inputs,
         held_out=int(samples[partition.validation].sum()) * inputs * dataset.x_train.dtype.itemsize,
@@ -158,14 +158,14 @@ def _on_cores(config: Config) -> bool:
 
 
 def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
-    """What executes the rounds of a configuration, and of others that are advanced with it.
+    """A maker of the engine that executes the rounds of a configuration, and of lanes trained together with it.
 
     Raises:
-        InputError: If it can't compute in the numbers that are asked for.
+        InputError: If the engine or the device doesn't have the precision.
     """
     precision = config.precision
     if precision == "tf32" and not config.device.startswith("cuda"):
-        raise InputError("precision tf32: only GPUs have such numbers; use --precision float32, or --device cuda")
+        raise InputError("precision tf32: only GPUs have it; use --precision float32, or --device cuda")
     if config.engine == "reference":
         if precision == "bf16":
             raise InputError("precision bf16: the reference engine doesn't have it; use --engine batched, or float32")
@@ -185,7 +185,7 @@ def make_batched_engine(
     clients_in_parallel: int | None = None,
     threads: int | None = None,
 ) -> BatchedEngine:
-    """A batched engine that trains on CPU cores or on a GPU, wherever a task's model is.
+    """A batched engine that trains where the task's model is: on CPU cores or on a GPU.
 
     Args:
         heartbeat: Called between local steps; may raise.
@@ -194,7 +194,7 @@ def make_batched_engine(
         threads: How many clients train side by side on a CPU; by default one on each core.
 
     Raises:
-        InputError: If no client may train.
+        InputError: If ``clients_in_parallel`` is below 1.
     """
     if clients_in_parallel is not None and clients_in_parallel < 1:
         raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
@@ -203,14 +203,14 @@ def make_batched_engine(
         on_cpu = task.model.vector.device.type == "cpu"
         if on_cpu and not (precision or Precision()).half:
             return CpuTrainer(task, clients_in_parallel, threads)
-        # A CPU's products of many matrices at once may sum in an order that depends on how many there are.
+        # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
         return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
 
     return BatchedEngine(heartbeat, make_trainer)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
-    """The part of an identity that must never change; its statistics may differ in a last bit between machines."""
+    """The part of an identity that must never change. Its statistics may differ in the last bits between machines."""
     return {
         "dataset": identity["dataset"],
         "initial_model": identity["initial_model"],
@@ -218,7 +218,7 @@ def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-# Lanes that differ in their algorithm alone have the same clients, and some partitioners take seconds.
+# Shared by lanes that differ in their algorithm alone: they have the same clients, and some partitioners take seconds.
 _PARTITIONS: weakref.WeakValueDictionary[tuple[bytes, int, bool, Scheme, Any], Partition] = (
     weakref.WeakValueDictionary()
 )
@@ -235,14 +235,14 @@ def cut_partition(config: Config, components: Components) -> Partition:
         unbalance=config.unbalance,
         seed=_known(config.partition_seed),
     )
-    check_scheme(scheme)  # also where the partition is there already: whether a name may be used is no matter of luck
+    check_scheme(scheme)  # before the cache: else a name that may not be imported would pass if another run had used it
     dataset = components.dataset
     labels = dataset.y_train.numpy()
     owners = None if dataset.clients is None else dataset.clients.numpy()
     digest = hashlib.sha256(labels.tobytes() + (b"" if owners is None else owners.tobytes())).digest()
-    # The function itself: another one may have taken its name since.
-    dealer = None if scheme.partitioner == NATURAL else PARTITIONERS.find(scheme.partitioner)
-    key = (digest, dataset.classes, owners is None, scheme, dealer)
+    # The key has the function itself: another one may have been registered under its name since.
+    partitioner = None if scheme.partitioner == NATURAL else PARTITIONERS.find(scheme.partitioner)
+    key = (digest, dataset.classes, owners is None, scheme, partitioner)
     found = _PARTITIONS.get(key)
     if found is None:
         found = _PARTITIONS[key] = cut(labels, dataset.classes, scheme, owners)
@@ -250,7 +250,7 @@ def cut_partition(config: Config, components: Components) -> Partition:
 
 
 def partition_statistics(partition: Partition) -> dict[str, Any]:
-    """What a partition came to."""
+    """The statistics of a partition: its fingerprint, its skew, and the clients' sizes."""
     samples = partition.samples
     return {
         "fingerprint": partition.fingerprint,
@@ -264,12 +264,12 @@ def partition_statistics(partition: Partition) -> dict[str, Any]:
 
 
 def _first_averaged_round(config: Config) -> int | None:
-    """The first round of the part of the run whose aggregates are averaged."""
+    """The first round whose aggregate is averaged; None if none is."""
     return None if config.average_from is None else math.floor(round(config.average_from * config.rounds, 6)) + 1
 
 
 def environment(config: Config) -> dict[str, Any]:
-    """What the last bits of a result depend on beside the configuration."""
+    """The environment of a run: versions, hardware and command. The last bits of a result depend on it."""
     return {
         "adabest": importlib.metadata.version("adabest"),
         "commit": commit(),
@@ -287,7 +287,7 @@ def environment(config: Config) -> dict[str, Any]:
 
 
 def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What has changed since a run began and may change the last bits of its result."""
+    """The changes since a run began that may change the last bits of its result, in words."""
     watched = ("torch", "numpy", "machine", "threads", "device")
     return [f"{key} was {before.get(key)}, is {now[key]}" for key in watched if before.get(key) != now[key]]
 

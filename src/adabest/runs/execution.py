@@ -1,4 +1,4 @@
-"""Running: from configurations to finished folders, one run or many together, through interruptions of any kind."""
+"""Execution of runs: from configurations to finished folders, alone or together, with interruption and resume."""
 
 import contextlib
 import itertools
@@ -42,15 +42,15 @@ def start(
 
     Args:
         config: The complete configuration.
-        components: The objects that it names.
+        components: The objects that the configuration names.
         path: The run's folder.
         callbacks: The user's callbacks.
-        overwrite: Whether a run that lies there may be replaced.
-        label: What to call the run while it shows its progress.
+        overwrite: Whether a run in the folder may be replaced.
+        label: The run's name in the progress display.
         show: Whether to show progress.
 
     Raises:
-        InputError: If something can't be used, or the folder holds a run already. Nothing was run.
+        InputError: If a setting can't be used, or the folder holds a run already. Nothing was run.
         Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
     """
     check_runs([config])
@@ -78,9 +78,9 @@ def resume_run(
         path: The run's folder.
         objects: The data set, algorithm, model or loss of a run that was given Python objects.
         callbacks: The user's callbacks, if the run was given some.
-        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
-        data_dir: The folder of the official data files, if they have moved; the run remembers it.
-        label: What to call the run while it shows its progress.
+        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be resumed without a proof.
+        data_dir: The folder of the official data files, if they have moved; the run's configuration keeps it.
+        label: The run's name in the progress display.
         show: Whether to show progress.
 
     Raises:
@@ -96,7 +96,7 @@ def resume_run(
         raise InputError(f"there is no run in {path} (it has no {files.CONFIG}){below}")
     _find_modules(folder)
     with StopRequests(lambda: _how_to_go_on([folder])) as requests:
-        folder.acquire()  # the lane does so, too: until then nobody else may change the configuration
+        folder.acquire()  # before the lane does: else another process could change the configuration after it was read
         try:
             manifest = read_manifest(folder, may_be_lost=unverified)
             if find_standing(folder, manifest).status in ENDED:
@@ -122,18 +122,18 @@ def resume_run(
 
 
 def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show: bool = False) -> None:
-    """Makes several runs, trained together as lanes of one program as far as they can be.
+    """Makes several runs, trained together as lanes of one program where possible.
 
-    Runs that differ in device, precision or threads come one group after the other. Divergence or an early end of a run
-    is no matter of the others; any other error ends all of them, each with its last round saved.
+    Runs that differ in device, precision or threads come one group after the other. A run that diverges or ends early
+    leaves the others unaffected. Any other error ends all of them, each with its last round saved.
 
     Args:
-        runs: The runs. What has ended already is left as it is.
-        at_a_time: How many are trained together at most; when one ends, the next begins. By default all.
+        runs: The runs. One that has ended already is left as it is.
+        at_a_time: The most runs that are trained together; when one ends, the next begins. By default all.
         show: Whether to show progress.
 
     Raises:
-        InputError: If something can't be used, or someone else works on one of the folders.
+        InputError: If a setting can't be used, or another process works on one of the folders.
         Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
     """
     check_runs([run.config for run in runs])
@@ -141,13 +141,13 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
         asked = [(ProcessSettings.of(run.config, run.components), run) for run in runs if _is_left(run)]
         for number, process_settings in enumerate(dict.fromkeys(process_settings for process_settings, _ in asked)):
             if number > 0:
-                requests.heartbeat()  # who asked to stop while a run ended doesn't want the next one to begin
+                requests.heartbeat()  # else a stop requested while a group ended would begin the next one
             group = [run for its_own, run in asked if its_own == process_settings]
             _run_group(group, process_settings, requests, at_a_time or len(group), show=show)
 
 
 def check_runs(configs: Iterable[Config]) -> None:
-    """Makes sure that runs can begin, as far as that can be told before their data are dealt.
+    """Makes sure that the trackers of runs can be used, before any data are loaded.
 
     Raises:
         InputError: If a tracker or a callback doesn't exist, or the package of a tracker isn't installed.
@@ -158,7 +158,7 @@ def check_runs(configs: Iterable[Config]) -> None:
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
-    """What to say if the process ends at once."""
+    """The message of a process that ends at once: how to resume its runs."""
     begun = [folder for folder in folders if folder.holds_run()]
     if not begun:
         return "nothing was begun"
@@ -169,29 +169,32 @@ def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
 def _run_group(
     runs: Sequence[PendingRun], process_settings: ProcessSettings, requests: StopRequests, at_a_time: int, *, show: bool
 ) -> None:
-    """Makes runs that need the same process settings."""
+    """Makes runs that have the same process settings."""
     waiting = deque(runs)
     lanes = min(at_a_time, len(runs))
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
     with process_settings.entered(), board:
         shared = LaneContext(requests.heartbeat, board, CheckpointTime())
         engine = make_engine(runs[0].config)(requests.heartbeat)
-        places = [_one_after_another(waiting, shared) for _ in range(lanes)]
-        advance_together(places, engine)
+        advance_together([_one_after_another(waiting, shared) for _ in range(lanes)], engine)
 
 
 def _one_after_another(waiting: deque[PendingRun], shared: LaneContext) -> Lane[None]:
-    """A lane for one run after another, as long as some are waiting."""
+    """A lane that makes one run after another, until none is waiting."""
     for number in itertools.count():
         if not waiting:
             return
         if number > 0:
-            shared.heartbeat()  # likewise
+            shared.heartbeat()  # else a stop requested while a run ended would begin the next one
         yield from lane(waiting.popleft(), shared)
 
 
 def _is_left(run: PendingRun) -> bool:
-    """Whether a run hasn't ended yet. Refuses a folder that another process works on before anything is begun."""
+    """Whether a run hasn't ended yet.
+
+    Raises:
+        InputError: If another process works on its folder.
+    """
     if not run.folder.path.exists():
         return True
     run.folder.acquire()
@@ -206,17 +209,17 @@ def _is_left(run: PendingRun) -> bool:
 
 
 def _find_modules(folder: RunFolder) -> None:
-    """Has modules looked for where the run began, too, if the call trusts its files: they say where that was."""
+    """Adds the directory in which the run began to the module search path, if the call trusts the run's files."""
     began = (folder.read_json(files.ENVIRONMENT) or {}).get("working_directory")
     if isinstance(began, str) and named_now().everything:
         look_in(began)
 
 
 def refuse_irreplaceable(paths: Iterable[Path]) -> None:
-    """Makes sure that the runs that lie in folders can be replaced, before any of them is.
+    """Makes sure that the runs in some folders can all be replaced, before any of them is.
 
     Raises:
-        InputError: If a process is working on one, or a folder holds anything else.
+        InputError: If a process works on one of them, or a folder holds files that aren't a run's.
     """
     folders = [RunFolder(path) for path in paths if path.exists()]
     with contextlib.ExitStack() as stack:
@@ -227,10 +230,10 @@ def refuse_irreplaceable(paths: Iterable[Path]) -> None:
 
 
 def check_unchanged(path: Path, config: Config, components: Components) -> None:
-    """Makes sure that a run is one of just these data, partition and initial model, whatever their names are.
+    """Makes sure that a stored run has the same data, partition and initial model, by their fingerprints.
 
     Raises:
-        InputError: If it isn't.
+        InputError: If one of them differs.
     """
     folder = RunFolder(path)
     identity = read_proven(folder, read_manifest(folder), files.IDENTITY)

@@ -1,4 +1,4 @@
-"""Taking a model elsewhere: one file that needs neither the run's folder nor this package."""
+"""Export of models: one file that needs neither the run's folder nor this package."""
 
 import contextlib
 import copy
@@ -24,7 +24,7 @@ FORMATS = ("safetensors", "onnx")
 
 
 class _Classifier(nn.Module):
-    """A model for inputs as they are in the data set."""
+    """A model that normalises its inputs itself: it takes them as they are in the data set."""
 
     mean: Tensor
     std: Tensor
@@ -42,10 +42,10 @@ class _Classifier(nn.Module):
 
 
 def check_format(form: str) -> None:
-    """Makes sure that a format is known, and that what writes it is installed.
+    """Makes sure that a format is known, and that the packages it needs are installed.
 
     Raises:
-        InputError: If it isn't.
+        InputError: If it is unknown, or a package is missing.
     """
     if form not in FORMATS:
         raise InputError(f"there is no format {form!r}; a model can be exported as {' or '.join(FORMATS)}")
@@ -54,15 +54,15 @@ def check_format(form: str) -> None:
 
 
 def check_place(path: Path, run: Path, *, overwrite: bool) -> None:
-    """Refuses a file that is there, unless it may be replaced, and makes its folder.
+    """Refuses a file that exists, unless it may be replaced, and makes its folder.
 
     Args:
         path: The file to write.
         run: The folder of the run, whose own files are never replaced.
-        overwrite: Whether others may be.
+        overwrite: Whether another file may be replaced.
 
     Raises:
-        InputError: If nothing can be written there.
+        InputError: If the file can't be written.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it")
@@ -77,7 +77,7 @@ def check_place(path: Path, run: Path, *, overwrite: bool) -> None:
 
 
 def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, metadata: Mapping[str, str]) -> bytes:
-    """Parameters by name, with the normalisation of inputs as ``input.mean`` and ``input.std``; the same every time."""
+    """Parameters by name, and the inputs' normalisation as ``input.mean`` and ``input.std``; deterministic."""
     named = {**tensors, "input.mean": mean, "input.std": std}
     file = io.BytesIO()
     write_tensors(file, {name: Pieces.of(tensor) for name, tensor in sorted(named.items())}, metadata)
@@ -87,7 +87,7 @@ def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, met
 def as_onnx(
     module: nn.Module, input_shape: tuple[int, ...], mean: Tensor, std: Tensor, metadata: Mapping[str, str]
 ) -> bytes:
-    """A model of float32 inputs as they are in the data set, any number of them, which gives their class scores.
+    """An ONNX model: class scores of a batch of any size, of float32 inputs as they are in the data set.
 
     Raises:
         InputError: If torch can't express the module as ONNX.
@@ -112,7 +112,7 @@ def as_onnx(
         raise InputError(f"torch can't express the model as ONNX: {reason}") from error
     if not exported.graph.input[0].type.tensor_type.shape.dim[0].dim_param:
         raise InputError("torch can't express the model as ONNX: it wants batches of one size")
-    _forget_where(exported)
+    _strip_notes(exported)
     onnx.helper.set_model_props(exported, dict(sorted(metadata.items())))
     onnx.checker.check_model(exported, full_check=True)
     content: bytes = exported.SerializeToString()
@@ -131,8 +131,8 @@ def write(path: Path, content: bytes) -> None:
         raise InputError(f"can't write {path}: {error.strerror or error}") from error
 
 
-def _forget_where(exported: Any) -> None:
-    """Takes the exporter's notes out, which hold pieces of source code and where on this machine they lie."""
+def _strip_notes(exported: Any) -> None:
+    """Removes the exporter's notes, which hold source code and its paths on this machine."""
     graph = exported.graph
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del part.metadata_props[:]
@@ -141,7 +141,7 @@ def _forget_where(exported: Any) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps what the exporter prints, logs and warns of to itself; what matters, it raises."""
+    """While entered, the exporter's prints, logs and warnings are dropped. What matters, it raises."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

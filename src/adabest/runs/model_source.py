@@ -15,12 +15,12 @@ from adabest.registry import split_specification
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 
-_REMEMBERED = 16  # users' own factories
+_REMEMBERED = 16  # the most factories whose parameter count is kept
 
 
 @dataclass
 class _Counted:
-    """What is known of the models that one factory of a user's makes for inputs of one shape.
+    """The models that one factory of a user makes for inputs of one shape.
 
     Attributes:
         factory: Keeps the factory alive: the key of this entry contains its ``id``.
@@ -69,7 +69,7 @@ def take_model(config: Config, components: Components) -> nn.Module:
 
 
 def _key(components: Components) -> tuple[Hashable, Any]:
-    """What tells the models of factories apart, and the factory."""
+    """The key of a model in ``_COUNTED``, and its factory."""
     dataset, model, options = components.dataset, components.model, ""
     made_by: Any = model
     if isinstance(model, str):
@@ -81,5 +81,5 @@ def _key(components: Components) -> tuple[Hashable, Any]:
 def _built(config: Config, components: Components) -> nn.Module:
     dataset = components.dataset
     example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
-    with one_thread():  # as several would give other last bits to an initialisation that decomposes matrices
+    with one_thread():  # with several, an initialisation that decomposes matrices would have other last bits
         return build_model(components.model, example, dataset.classes, config.seed)

@@ -11,18 +11,18 @@ from adabest.runs.model_source import count_parameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 
-_PARAMETERS_FOR_THREADS = 100_000
+_PARAMETERS_FOR_THREADS = 100_000  # with fewer, several threads wait for each other longer than they compute
 
 
 class ProcessSettings(NamedTuple):
-    """How and where runs are executed.
+    """The process-wide settings of a run.
 
     Attributes:
         engine: The engine's name.
-        device: Where it works.
-        precision: In which number format.
-        clients_in_parallel: How many clients train at a time at most.
-        threads: On how many CPU threads.
+        device: The device.
+        precision: The number format of training.
+        clients_in_parallel: The most clients that train at a time.
+        threads: The number of CPU threads.
         workers: How many clients train side by side on a CPU; None for one on each core.
     """
 
@@ -35,7 +35,7 @@ class ProcessSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Config, components: Components) -> "ProcessSettings":
-        """What a run asks for; by default one thread if its model is so small that several would only wait."""
+        """The process settings of a run. By default a small model has one thread, and others torch's number."""
         threads = config.threads
         if threads is None:
             small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
@@ -51,7 +51,7 @@ class ProcessSettings(NamedTuple):
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """While entered, CPU threads are as they should be, and a GPU's products as exact as asked for, every time."""
+        """While entered, the process has these threads and this precision, and a GPU's results are deterministic."""
         before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
         rough = self.precision in ("tf32", "bf16")
         exact: Any = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rough)

@@ -1,11 +1,11 @@
-"""Where results come from: the commit that made them."""
+"""Provenance: the commit of the source that makes results."""
 
 import functools
 import os
 import subprocess
 from pathlib import Path
 
-COMMIT = "ADABEST_COMMIT"  # the variable that says so where git can't, as on a machine that got a copy of the files
+COMMIT = "ADABEST_COMMIT"  # the environment variable with the commit, for a copy of the source without its repository
 
 
 @functools.cache
@@ -20,7 +20,7 @@ def commit() -> str | None:
     try:
         head = _git(source, "rev-parse", "--short=10", "HEAD")
         if _git(source, "ls-files", str(Path(__file__).name)) == "":
-            return None  # installed into an environment that lies within someone else's repository
+            return None  # installed into an environment that lies within another repository
         return head + ("-dirty" if _git(source, "status", "--porcelain", "--untracked-files=no", "..") else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -1,4 +1,4 @@
-"""What is kept of many runs once their folders are gone: a small file of numbers, each with where it comes from."""
+"""Result files: the numbers of many runs and their provenance, in one small file that outlives the runs' folders."""
 
 import contextlib
 import itertools
@@ -22,9 +22,9 @@ from adabest.runs.files.sealed_file import read_sealed, write_sealed
 from adabest.runs.settings.config import SETTINGS
 from adabest.runs.stored_run import Run
 
-CHOICES = "choices.json"  # what was chosen once is kept: more seeds or cells later don't change it
+CHOICES = "choices.json"  # a choice is kept once made: further seeds or cells don't change it
 
-# What is drawn; the last row is kept whole.
+# The metrics that are drawn as curves. Of the last round, all metrics are kept.
 _COLUMNS = (
     "round",
     "scored_accuracy",
@@ -42,13 +42,13 @@ _COLUMNS = (
 )
 _PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
 _PROGRAM = ("adabest", "adabest.exe", "__main__.py")
-_PRIVATE = ("--data-dir", "--out")  # where files lay is nobody's concern
-_DIGITS = 6  # significant ones, of what is only drawn
-_CELL = re.compile(r"[\w .,=+%-]+(/[\w .,=+%-]+)*")  # parts of files' names
+_PRIVATE = ("--data-dir", "--out")  # options with paths of one machine, which aren't published
+_DIGITS = 6  # significant digits of a curve's values
+_CELL = re.compile(r"[\w .,=+%-]+(/[\w .,=+%-]+)*")  # a cell becomes part of file names
 
 
 class PointRow(TypedDict):
-    """A point as it is kept in a file."""
+    """A point of a search, as a result file holds it."""
 
     point: dict[str, Any]
     validation_accuracy: list[float | None]
@@ -57,19 +57,19 @@ class PointRow(TypedDict):
 
 @dataclass(frozen=True)
 class Result:
-    """What is kept of a run. It can be read like a run, as far as tables and figures do.
+    """The result of one run. Tables and figures take it in place of a ``Run``.
 
     Attributes:
         cell: The setting it belongs to, as in ``cifar100/10/iid``.
         entry: What is compared within the setting, as in ``adabest`` or ``adabest,beta=0.9``.
         seed: Its seed.
         settings: All settings that its result depends on, hyper-parameters among them.
-        chosen: Those of the hyper-parameters that were chosen on validation clients.
-        status: ``finished``, ``diverged``, or what else had become of it.
+        chosen: The hyper-parameters that were chosen on validation clients.
+        status: ``finished``, ``diverged``, or another status of a run.
         round: Its last round, or the one it diverged in.
         reason: Why it diverged or ended early, if it did.
         last: The metrics of the last evaluated round.
-        columns: The curves that may be drawn, by metric; one of them is ``round``.
+        columns: The curves by metric, ``round`` among them.
         partition: The partition's statistics.
         provenance: Command, commit, hardware and versions.
     """
@@ -89,7 +89,7 @@ class Result:
 
     @classmethod
     def of(cls, run: Run, cell: str, entry: str, chosen: Mapping[str, Any]) -> "Result":
-        """What is to be kept of a run."""
+        """The result of a run."""
         return cls(
             cell=cell,
             entry=entry,
@@ -119,27 +119,27 @@ class Result:
         return [r for r, _ in points], [v for _, v in points]
 
     def points(self, name: str) -> Points:
-        """The same as arrays of numbers."""
+        """A metric over rounds, where it was measured, as arrays."""
         rounds, values = self.curve(name)
         return Points(np.array(rounds, np.int64), np.array(values, np.float64))
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What it is the result of: there is one of each."""
+        """Cell, entry and seed, which no other result of the file has."""
         return self.cell, self.entry, self.seed
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How hyper-parameters were chosen, on validation clients.
+    """A choice of hyper-parameters, made on validation clients.
 
     Attributes:
         cells: The settings that the choice is for, as a pattern: ``cifar10/1/iid``, or ``*`` for any.
-        algorithm: Whose hyper-parameters.
+        algorithm: The algorithm that has these hyper-parameters.
         chosen: The point that was chosen.
         grid: The points that were tried: ``point``, and by seed ``validation_accuracy`` and ``status``.
-        rounds: How long each was tried.
-        seeds: With which seeds.
+        rounds: The rounds of each run.
+        seeds: The seeds of each point's runs.
         provenance: Command, commit, hardware and versions.
     """
 
@@ -158,8 +158,8 @@ class Results:
 
     Attributes:
         experiment: Its name.
-        runs: What is kept of each run.
-        tuning: How hyper-parameters were chosen.
+        runs: The results of its runs.
+        tuning: The choices of hyper-parameters.
     """
 
     experiment: str
@@ -171,7 +171,7 @@ class Results:
         """Reads a file that ``write`` wrote.
 
         Raises:
-            InputError: If there is none, or it is something else.
+            InputError: If there is no such file, or it isn't a file of results.
         """
         content = read_sealed(path).content
         _check_keys(path, content, {item.name for item in fields(cls)})
@@ -182,15 +182,15 @@ class Results:
         return found
 
     def write(self, path: Path) -> None:
-        """Writes all to a file, one line a run, so that changes can be read."""
+        """Writes a file with one line per run, so that differences between versions can be read."""
         parts = {"experiment": json.dumps(self.experiment), "runs": _lines(self.runs), "tuning": _lines(self.tuning)}
         write_sealed(path, parts)
 
     def merged(self, other: "Results") -> "Results":
-        """With the results of another file, which win where both have one.
+        """These results and those of another file, which win where both have one.
 
         Raises:
-            InputError: If they are those of another experiment.
+            InputError: If the other results are of another experiment.
         """
         if other.experiment != self.experiment:
             raise InputError(f"results of {self.experiment} and of {other.experiment} don't belong together")
@@ -212,10 +212,10 @@ class Results:
 
 
 def read_choices(path: Path) -> list[Choice]:
-    """Reads what ``write_choices`` wrote.
+    """Reads a file that ``write_choices`` wrote.
 
     Raises:
-        InputError: If there is no such file, or it is something else.
+        InputError: If there is no such file, or it isn't a file of choices.
     """
     content = read_sealed(path).content
     _check_keys(path, content, {"choices"})
@@ -230,12 +230,12 @@ def write_choices(path: Path, choices: Sequence[Choice]) -> None:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """What belongs beside a run's numbers: command, commit, hardware and versions."""
+    """The provenance of a run's numbers: command, commit, hardware and versions."""
     return provenance_of(run.environment)
 
 
 def provenance_of(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, of what was noted when the numbers were made."""
+    """The provenance of numbers: command, commit, hardware and versions, from the environment they were made in."""
     return {
         "command": without_places(str(environment.get("command", ""))),
         **{k: environment.get(k) for k in _PROVENANCE},
@@ -243,15 +243,15 @@ def provenance_of(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_places(command: str) -> str:
-    """A command without the places where its program, data and results lay; nothing of nothing."""
+    """A command without the paths of its program, data and results."""
     if not command:
         return ""
     try:
         program, *words = shlex.split(command)
-    except ValueError:  # words that weren't quoted when it was written down
+    except ValueError:  # a quotation mark without its partner: earlier versions didn't quote words
         program, *words = command.split()
     name = Path(program).name
-    kept = ["adabest" if name in _PROGRAM else name]  # else a script made the runs, and is what to look for
+    kept = ["adabest" if name in _PROGRAM else name]  # another name is the script that made the runs
     skip = False
     for word in words:
         if not skip and not word.startswith(tuple(f"{option}=" for option in _PRIVATE)) and word not in _PRIVATE:
@@ -261,14 +261,14 @@ def without_places(command: str) -> str:
 
 
 def _columns(run: Run) -> dict[str, list[float | None]]:
-    """What may be drawn of a run: for each metric that was measured a value, or none, of each evaluated round."""
-    everywhere = run.points("round").rounds
+    """The curves of a run by metric: a value, or None, for each evaluated round."""
+    evaluated = run.points("round").rounds
     columns: dict[str, list[float | None]] = {}
     for name in _COLUMNS:
         rounds, values = run.curve(name)
         if rounds:
-            columns[name] = [None] * len(everywhere)
-            for place, value in zip(np.searchsorted(everywhere, rounds).tolist(), values, strict=True):
+            columns[name] = [None] * len(evaluated)
+            for place, value in zip(np.searchsorted(evaluated, rounds).tolist(), values, strict=True):
                 columns[name][place] = _six_digits(value)
     return columns
 
@@ -290,7 +290,7 @@ def _check_keys(path: Path, content: Mapping[str, Any], expected: set[str]) -> N
 
 
 def _check_result(where: str, result: Result) -> None:
-    """Checks what the types of a result don't say, and tables and figures take for granted."""
+    """Checks what tables and figures rely on, beyond the types of a result."""
     if not _CELL.fullmatch(result.cell) or {".", ".."} & set(result.cell.split("/")):
         raise InputError(f"{where}.cell should be names with slashes between them, not {result.cell!r}")
     _check_entry(f"{where}.entry", result.entry)
@@ -318,7 +318,7 @@ def _check_settings(where: str, settings: Mapping[str, Any]) -> None:
     for name in ("dataset", "algorithm"):
         conform(f"{where}.{name}", settings[name], str)
     known: dict[str, Option] = {**SETTINGS}
-    if settings["algorithm"] in ALGORITHMS.builtin:  # what has another name isn't imported to learn its options
+    if settings["algorithm"] in ALGORITHMS.builtin:  # an algorithm that a file names is never imported
         known |= options_of(ALGORITHMS.builtin[settings["algorithm"]])
     for name in settings.keys() & known:
         convert(f"{where}.{name}", settings[name], known[name].type, text=False)

@@ -1,7 +1,7 @@
-"""The loop over rounds: a run from its folder's lock to its last file, as a lane that others may be trained beside.
+"""The loop over rounds: one run from its folder's lock to its last file, as a lane.
 
-A lane holds what is its own (folder, callbacks) and nothing that a process has only one of: signals, threads and the
-progress display belong to whoever advances it, and are shared with the lanes trained together with it.
+A lane owns its folder and its callbacks. Signals, threads and the progress display exist once per process: they belong
+to the caller that advances the lanes, and are shared by all lanes trained together.
 """
 
 import json
@@ -41,17 +41,17 @@ class PendingRun:
     """A run that is to be made.
 
     Attributes:
-        folder: Where.
-        config: The complete configuration. A run that is resumed goes on with the one in its folder.
-        components: The objects that it names.
-        resumed: Whether it has begun before, and goes on.
-        overwrite: Whether another run that lies there may be replaced.
-        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be gone on with unproven.
-        data_dir: The folder of the official data files, if they have moved since it began.
-        label: What to call it while it shows its progress.
-        group: What trackers that haven't heard of it are to group it under.
-        blind: Whether its progress tells nothing of the test set, since something is chosen by it.
-        callbacks: Objects that the user gave; those that the configuration names come before them.
+        folder: The run's folder.
+        config: The complete configuration. A resumed run takes the one in its folder.
+        components: The objects that the configuration names.
+        resumed: Whether the run has begun before, and goes on.
+        overwrite: Whether another run in the folder may be replaced.
+        unverified: Whether a run of version 0.4.0, or one that lost its manifest, may be resumed without a proof.
+        data_dir: The folder of the official data files, if they have moved since the run began.
+        label: The run's name in the progress display.
+        group: The group under which new trackers list the run.
+        blind: Whether progress hides the test accuracy, since the run is used to choose hyper-parameters.
+        callbacks: Callbacks that the user gave as objects.
     """
 
     folder: RunFolder
@@ -68,12 +68,12 @@ class PendingRun:
 
 
 class LaneContext(NamedTuple):
-    """What lanes trained together share.
+    """Resources that lanes trained together share.
 
     Attributes:
-        heartbeat: What is called between local steps, and raises if someone asked to stop.
-        board: What shows their progress.
-        checkpoint_time: What their checkpoints cost.
+        heartbeat: Called between local steps; raises if a stop was requested.
+        board: The progress display.
+        checkpoint_time: The seconds that their checkpoints take.
     """
 
     heartbeat: Heartbeat
@@ -82,11 +82,13 @@ class LaneContext(NamedTuple):
 
 
 def lane(run: PendingRun, shared: LaneContext) -> Lane[None]:
-    """A run from its first round, or the one after its last checkpoint, to its last. An ended run is left as it is.
+    """A lane for one run, from its first round, or the one after its last checkpoint, to its last.
+
+    A run that has ended is left as it is.
 
     Raises:
-        InputError: If something can't be used, before the first round.
-        Interrupted: If someone asked to stop; the folder holds all that is needed to resume.
+        InputError: If a setting or a file can't be used, before the first round.
+        Interrupted: If a stop was requested; the folder holds all that is needed to resume.
     """
     try:
         yield from _resumed(run, shared) if run.resumed else _begun(run, shared)
@@ -103,7 +105,7 @@ def _begun(run: PendingRun, shared: LaneContext) -> Lane[None]:
     federation = build_federation(config, run.components, shared.heartbeat, folder.path)
     folder.acquire()
     try:
-        refuse_run(folder, run.overwrite)  # again: someone may have been faster
+        refuse_run(folder, run.overwrite)  # again: another process may have begun a run here before we had the lock
         with folder.replacing() as drop_the_old:
 
             def write_first_files() -> Ledger:
@@ -123,7 +125,7 @@ def _resumed(run: PendingRun, shared: LaneContext) -> Lane[None]:
     try:
         manifest = read_manifest(folder, may_be_lost=run.unverified)
         if find_standing(folder, manifest).status in ENDED:
-            return  # someone was faster
+            return  # another process has finished the run since it was listed
         settings = read_toml(folder / files.CONFIG)
         prove_settings(folder, manifest, settings)
         config, components = resolve_again(settings, vars(run.components), run.data_dir)
@@ -147,10 +149,10 @@ def _resumed(run: PendingRun, shared: LaneContext) -> Lane[None]:
 
 
 def refuse_run(folder: RunFolder, overwrite: bool) -> None:
-    """Refuses a folder that holds a run, unless it may be replaced.
+    """Refuses a folder that holds a run, unless the run may be replaced.
 
     Raises:
-        InputError: If it does.
+        InputError: If the folder holds one that may not.
     """
     folder.settle()
     if folder.holds_run() and not overwrite:
@@ -173,7 +175,7 @@ def _rounds(
     resumed: bool = False,
     states: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Lane[None]:
-    """All rounds that are left, and what happens beside them."""
+    """All remaining rounds, with the callbacks around them."""
     own = [*make_callbacks(config.callbacks), *run.callbacks]
     callbacks = _callbacks(run, shared, config, own, open_ledger, resumed=resumed)
     _restore(own, states or {})
@@ -182,7 +184,7 @@ def _rounds(
         for callback in callbacks:
             callback.start(view)
             started.append(callback)
-        yield from _until_the_end(config, view, callbacks)
+        yield from _make_rounds(config, view, callbacks)
         ending = Ending("finished", view.rounds, view.stop_reason)
     except Diverged as error:
         ending = Ending("diverged", view.round + 1, str(error))
@@ -197,8 +199,8 @@ def _rounds(
     drop_checkpoints(run.folder)
 
 
-def _until_the_end(config: Config, view: RunView, callbacks: Sequence[Callback]) -> Lane[None]:
-    """The rounds themselves."""
+def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback]) -> Lane[None]:
+    """Makes all remaining rounds; calls the callbacks after each."""
     while view.round < view.rounds:
         number = view.round + 1
         evaluate = number % config.evaluate_every == 0 or number == config.rounds
@@ -237,10 +239,10 @@ def _callbacks(
 
 
 def _end(started: Sequence[Callback], view: RunView, ending: Ending, cause: BaseException | None = None) -> None:
-    """Ends callbacks in reverse order, each whatever became of the others.
+    """Ends callbacks in reverse order, also those that come after one that fails.
 
     Raises:
-        Exception: The first that one of them raised, unless another one was the cause of the end.
+        Exception: The first exception of a callback, unless ``cause`` had ended the run already.
     """
     failure: BaseException | None = None
     for callback in reversed(started):
@@ -263,10 +265,10 @@ def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
 
 
 def _restore(callbacks: Sequence[Callback], states: Mapping[str, Mapping[str, Any]]) -> None:
-    """Gives callbacks back what they knew.
+    """Restores callbacks from their saved states.
 
     Raises:
-        InputError: If there is a state of one that wasn't given: what it knew would be lost.
+        InputError: If a saved state belongs to a callback that wasn't given, and would be lost.
     """
     given = named(callbacks)
     lacking = [name.partition(" ")[2] for name in states if name not in given]
@@ -280,10 +282,10 @@ def _restore(callbacks: Sequence[Callback], states: Mapping[str, Mapping[str, An
 
 
 def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """The states of a user's callbacks by name; one without a state has none.
+    """The states of the user's callbacks by name, without empty ones.
 
     Raises:
-        InputError: If one can't be written as JSON.
+        InputError: If a state can't be written as JSON.
     """
     states = {name: dict(callback.state()) for name, callback in named(callbacks).items()}
     for name, state in states.items():
@@ -304,7 +306,7 @@ def _way_to_resume(folder: RunFolder, config: Config) -> str:
 
 
 def _after_a_failure(run: PendingRun) -> str:
-    """How to go on with a run once what broke it off is mended."""
+    """Advice for a run that an error ended: how to resume it."""
     folder = run.folder
     if folder.holds_run():
         return f"mend that, then resume with: {_way_to_resume(folder, run.config)}"
@@ -314,10 +316,10 @@ def _after_a_failure(run: PendingRun) -> str:
 
 
 def drop_checkpoints(folder: RunFolder) -> None:
-    """Removes the checkpoints of a run that has ended, once all that it leaves has been proven to be there.
+    """Removes the checkpoints of a run that has ended, once its other files are proven whole.
 
     Raises:
-        InputError: If it isn't.
+        InputError: If one of them is missing or damaged.
     """
     directory, manifest = folder / files.CHECKPOINTS, read_manifest(folder, may_be_lost=True)
     if not directory.is_dir() or manifest is None or not manifest.has_ended():

@@ -1,4 +1,4 @@
-"""Reading runs: what a folder holds, as objects."""
+"""Stored runs: a run's folder, read into a ``Run`` object."""
 
 import functools
 import math
@@ -38,15 +38,15 @@ from adabest.stop_requests import resume_command
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it lies on disk.
+    """A run, as read from its folder.
 
     Attributes:
-        folder: Where it lies.
+        folder: The folder.
         config: Its complete configuration.
         status: ``running``, ``interrupted``, ``killed``, ``finished`` or ``diverged``.
-        round: The last round that counts: the last one, the last checkpointed one, or the one it diverged in.
+        round: The last round if it is finished, the last checkpointed one if not, or the one it diverged in.
         reason: Why it diverged, or ended before its last round, if it did.
-        measured: The file of its metrics, which is read when they are asked for.
+        measured: The file of its metrics, read on first use.
         identity: Fingerprints and the partition's statistics.
         environment: Versions, hardware, the commit and the command it was begun with.
     """
@@ -60,7 +60,8 @@ class Run:
     identity: Mapping[str, Any]
     environment: Mapping[str, Any]
     _manifest: Manifest | None = field(default=None, repr=False, compare=False)
-    # What the call that made or loaded it had named: its model may have to be imported when that call is over.
+    # The names that the call which made or loaded the run had allowed: without them, a model that is a
+    # ``module:attribute`` couldn't be imported once that call is over.
     _named: Named = field(default_factory=named_now, repr=False, compare=False)
 
     @functools.cached_property
@@ -79,12 +80,12 @@ class Run:
         return self.measured.curve(name)
 
     def points(self, name: str) -> Points:
-        """The same as arrays of numbers."""
+        """A metric over rounds, where it was measured, as arrays."""
         return self.measured.points(name)
 
     @functools.cached_property
     def model(self) -> nn.Module:
-        """The scored model, for normalised inputs; ``predict`` takes them as they are."""
+        """The scored model. It takes normalised inputs; ``predict`` takes inputs as they are in the data set."""
         return self.load_model()
 
     def predict(self, inputs: Any) -> Tensor:
@@ -179,13 +180,13 @@ class Run:
             raise InputError(f"{path} is damaged: {error}") from error
 
     def _of_identity(self, name: str) -> Any:
-        """Something that the run's identity says."""
+        """A field of the run's identity."""
         if name not in self.identity:
             raise InputError(f"{self.folder / files.IDENTITY} is missing, or doesn't say {name!r}")
         return self.identity[name]
 
     def _normalisation(self) -> tuple[Tensor, Tensor]:
-        """What is taken from inputs, and what they are divided by."""
+        """Mean and standard deviation of the inputs."""
         try:
             mean, std = (torch.tensor(self._of_identity(key), dtype=self.config.dtype) for key in ("mean", "std"))
         except (TypeError, ValueError) as error:
@@ -193,7 +194,7 @@ class Run:
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
-        """What an exported model tells of where it comes from: the settings that count, and what became of them."""
+        """The metadata of an exported model: settings that its result depends on, round and accuracy."""
         # A run that diverged leaves the models of the round before, which may not have been evaluated.
         round_number = self.round - 1 if self.status == "diverged" else self.round
         evaluated = self.final.get("round") == round_number
@@ -222,7 +223,7 @@ def read_run(path: str | Path) -> Run:
     manifest = read_manifest(folder)
     standing = find_standing(folder, manifest)
     if manifest is not None and not manifest.has_ended() and not standing.is_live:
-        manifest = read_manifest(folder)  # its process may have ended it since
+        manifest = read_manifest(folder)  # again: the run may have ended between the first reading and the lock's check
         standing = find_standing(folder, manifest)
     settings = read_toml(folder / files.CONFIG)
     prove_settings(folder, manifest, settings)
@@ -259,7 +260,7 @@ def find_runs(root: str | Path) -> list[Path]:
     for place, below, names in os.walk(root):
         folder = Path(place)
         if {files.CONFIG, files.MANIFEST} & set(names) and RunFolder(folder).holds_run():
-            # One that was set aside when its successor's process was killed comes back when its folder is read.
+            # A run that was set aside when the process that replaced it was killed comes back once its folder is read.
             found.add(folder.parent if folder.name in files.HIDDEN else folder)
             below[:] = [name for name in below if not files.is_ours(name)]  # trackers keep thousands of files
     return sorted(found)

@@ -1,1 +1,1 @@
-"""What happens beside the loop over rounds: metrics, log, checkpoints, early stopping, progress."""
+"""Callbacks of the loop over rounds: metrics, log, checkpoints, early stopping, progress."""

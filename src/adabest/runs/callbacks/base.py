@@ -1,18 +1,18 @@
-"""Callbacks: what happens beside the loop over rounds.
+"""Callbacks: the way to extend the loop over rounds.
 
-The loop is closed: it asks for rounds, and calls every callback at four moments. Metrics, timings, the log, trackers,
-early stopping, checkpoints and progress are callbacks, too.
+The loop itself is closed: it makes rounds, and calls every callback at four moments. Metrics, timings, the log,
+trackers, early stopping, checkpoints and progress are callbacks, too.
 
 ======================  =================================================================================
 ``start``               once, before the first round that this process makes; also when a run is resumed
 ``after_evaluation``    after a round whose models were evaluated
 ``after_round``         after every round, once all callbacks have seen its evaluation
-``end``                 once, in reverse order: the run is finished, diverged, interrupted or broken off
+``end``                 once, in reverse order: the run is finished, diverged, interrupted or ended by an error
 ======================  =================================================================================
 
 The order is fixed: trackers, log, records (metrics, models, manifest), timings, early stopping, the user's own in the
 order in which they were given, checkpoints, progress. So a checkpoint holds the state of every callback after its
-round, and a run that is killed and resumed calls a callback for just the rounds that its state doesn't know.
+round, and a run that is killed and resumed calls a callback for exactly the rounds that its state lacks.
 """
 
 import time
@@ -33,13 +33,13 @@ Row = Mapping[str, Any]
 
 
 class Ending(NamedTuple):
-    """How a run ended, in this process.
+    """The end of a run in this process.
 
     Attributes:
         status: ``finished``, ``diverged``, ``interrupted`` on request, or ``killed`` by an error.
         round: The last round that counts, or the one it diverged in.
-        reason: Why it diverged, finished early or was broken off, if it did.
-        at_once: Whether someone asked a second time to stop, so that nothing may take long any more.
+        reason: Why it diverged, finished early or failed, if it did.
+        at_once: Whether a second Ctrl-C asked to stop at once, so that callbacks must not take long.
     """
 
     status: Literal["finished", "diverged", "interrupted", "killed"]
@@ -48,24 +48,24 @@ class Ending(NamedTuple):
     at_once: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """As in the folder's ``status.json``: a reason only where the run is over."""
+        """Status, round and reason as in the folder's ``status.json``, which has no reason of a failure."""
         reason = {} if self.reason is None or self.status == "killed" else {"reason": self.reason}
         return {"status": self.status, "round": self.round, **reason}
 
 
 class RunView:
-    """What callbacks may read of a run, and the one thing that they may ask for: that it stops.
+    """A run as callbacks see it. They may read all of it, and ask it to stop.
 
     Attributes:
-        name: What it is called: its folder's name.
+        name: The name of its folder.
         group: The comparison that it belongs to; empty if there is none.
         folder: Its folder.
         config: All its settings by name.
-        rounds: The last round there will be, unless it ends early.
-        first_round: The last round that was finished before this process took it up; 0 when it begins.
+        rounds: The last round, unless the run ends early.
+        first_round: The last round that was finished before this process started or resumed the run; 0 for a new run.
         rows: Its rows of metrics so far, those of earlier processes among them.
-        steps_per_second: Local steps a second since this process took it up.
-        skipped: Whether the last round was skipped since nobody was present.
+        steps_per_second: Local steps per second since this process started or resumed the run.
+        skipped: Whether the last round was skipped because no client was present.
         stop_reason: Why it ends early, if a callback asked for it.
     """
 
@@ -90,7 +90,7 @@ class RunView:
         self.resume_here()
 
     def resume_here(self) -> None:
-        """Takes the round and the rows that there are as where this process takes the run up."""
+        """Reads the round and the rows from which this process starts or resumes the run."""
         state = self.simulation.state
         self.first_round = state.round
         self.rows = list(self.files.rows(files.METRICS)) if (self.files / files.METRICS).is_file() else []
@@ -104,7 +104,7 @@ class RunView:
 
     @property
     def id(self) -> str:
-        """Names the run among all runs, and stays the same when it is resumed."""
+        """The run's unique id for trackers, which stays the same when the run is resumed."""
         return str(self._tracking()["id"])
 
     def parameters(self, which: str = "scored") -> dict[str, Tensor]:
@@ -117,11 +117,11 @@ class RunView:
         if which not in vectors:
             raise InputError(f"the run has no model {which!r} in round {self.round}; it has {', '.join(vectors)}")
         self._model.load(vectors[which])
-        # Clones: tied parameters share memory, and the model's own changes with the next round.
+        # Clones: tied parameters share memory, which safetensors refuses, and the next round changes the model.
         return {name: value.detach().cpu().clone() for name, value in self._model.module.state_dict().items()}
 
     def vectors(self) -> dict[str, Tensor]:
-        """The models there are by now, as vectors."""
+        """The models that exist by now, as vectors."""
         averaged = self.simulation.averaged_model()
         return {
             "scored": self.simulation.scored_model(),
@@ -137,14 +137,14 @@ class RunView:
             self.rounds = self.round
 
     def round_done(self) -> None:
-        """Takes over what the loop knows of the round that has just been made."""
+        """Updates the speed, and whether the round was skipped; the loop calls it after every round."""
         state = self.simulation.state
         self.steps_per_second = (state.local_steps - self._first_steps) / max(time.monotonic() - self._begun, 1e-9)
         self.skipped = state.skipped_rounds > self._skipped_rounds
         self._skipped_rounds = state.skipped_rounds
 
     def _tracking(self) -> dict[str, Any]:
-        """The run's id and group, on disk before anybody hears of them, so that no tracker sees the run twice."""
+        """The run's id and group. They are on disk before a tracker gets them, else a kill would make a second id."""
         kept = self.files.read_json(files.TRACKING)
         if kept is None:
             kept = {"id": uuid.uuid4().hex[:12], "group": self.group}
@@ -154,21 +154,21 @@ class RunView:
         return kept
 
     def join_group(self) -> None:
-        """Takes the group that the run began in, which counts when it is resumed alone."""
+        """Sets the group to the one that the run began in, also if the run is resumed alone."""
         self.group = self._tracking()["group"]
 
 
 class Callback:
-    """Something that happens beside the loop over rounds. All methods do nothing here; override those that matter.
+    """The base of callbacks. All its methods do nothing; override those that you need.
 
-    What a callback raises breaks the run off, and the run can be resumed from its last checkpoint.
+    An exception in a callback ends the run, which can be resumed from its last checkpoint.
     """
 
     def start(self, run: RunView) -> None:
-        """The first round is about to begin, or the run goes on after ``run.first_round``."""
+        """Called before the first round, and before the round after ``run.first_round`` when a run is resumed."""
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """A round was evaluated.
+        """Called after a round that was evaluated.
 
         Args:
             run: The run.
@@ -176,14 +176,14 @@ class Callback:
         """
 
     def after_round(self, run: RunView) -> None:
-        """A round is done, evaluated or not."""
+        """Called after every round, evaluated or not."""
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """There are no more rounds in this process."""
+        """Called once, after the last round in this process."""
 
     def state(self) -> Mapping[str, Any]:
-        """What the callback must know again when the run is resumed, as JSON has it. It becomes part of checkpoints."""
+        """The callback's state, which checkpoints hold as JSON, and ``restore`` gets when the run is resumed."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what ``state`` gave; called before ``start`` when a run is resumed from a checkpoint."""
+        """Restores what ``state`` returned; called before ``start`` when a run is resumed from a checkpoint."""

@@ -1,4 +1,4 @@
-"""How several runs show their progress at the same time: a bar each while they are few, a line about all of them."""
+"""The progress display of several runs: one bar per run, if there are few, and one line about all."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ from adabest.runs.callbacks.progress import (
     standard_error,
 )
 
-_FEW = 8
+_MOST_BARS = 8
 Clock = Callable[[], float]
 
 
 class Board:
-    """Where runs show themselves; on this one each as if it were alone."""
+    """A progress display of runs. This one shows each run as if it were alone."""
 
     def __init__(self, *, show: bool) -> None:
         self._show = show
@@ -38,24 +38,24 @@ class Board:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Has nothing to end."""
+        """Does nothing; a live board stops drawing."""
 
     def reporter(self, label: str, first: int, rounds: int) -> Reporter:
-        """What shows a run that goes on after round ``first``."""
+        """The reporter of a run whose last finished round is ``first``."""
         return reporter(label, first, rounds, show=self._show)
 
 
 class LaneReporter(Reporter):
-    """Shows one of several runs.
+    """The reporter of one of several runs.
 
     Attributes:
-        label: What it is called.
-        first: The round after which it goes on.
+        label: The run's label.
+        first: The last round that was finished before.
         round: The last finished round.
-        rounds: The last round there will be.
-        speed: Local steps a second.
-        over: Whether it has ended.
-        accuracy: The last one there was.
+        rounds: The last round of the run.
+        speed: Local steps per second.
+        over: Whether the run has ended.
+        accuracy: The last accuracy.
     """
 
     def __init__(self, label: str, first: int, rounds: int, board: "LaneBoard", bar: Reporter) -> None:
@@ -71,7 +71,7 @@ class LaneReporter(Reporter):
             self._board.ended(self, "" if kind is None else f", diverged: {error}")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
-        """Notes it all down, and tells the board."""
+        """Stores the round, the speed and the accuracy, and updates the board."""
         self.round, self.speed = round_number, steps_per_second
         self.accuracy.update(metrics)
         self._bar.show(round_number, metrics, steps_per_second)
@@ -84,7 +84,7 @@ class LaneReporter(Reporter):
 
 
 class LaneBoard(Board):
-    """Knows how all runs stand; this one shows nothing."""
+    """The progress of several runs. This one shows nothing."""
 
     def __init__(self, rounds: Sequence[int], clock: Clock = time.monotonic) -> None:
         super().__init__(show=False)
@@ -93,19 +93,19 @@ class LaneBoard(Board):
         self._lanes: list[LaneReporter] = []
 
     def reporter(self, label: str, first: int, rounds: int) -> Reporter:
-        """What shows a run among the others."""
+        """The reporter of one of the runs."""
         self._lanes.append(LaneReporter(label, first, rounds, self, self._bar(label, first, rounds)))
         self._rounds -= rounds
         return self._lanes[-1]
 
     def moved(self) -> None:
-        """A run has finished a round."""
+        """Called when a run has finished a round."""
 
     def ended(self, lane: LaneReporter, how: str) -> None:
-        """A run has ended."""
+        """Called when a run has ended."""
 
     def words(self) -> str:
-        """How all runs stand, in a line."""
+        """The progress of all runs, in one line."""
         at_work = [lane for lane in self._lanes if not lane.over]
         words = [f"{len(self._lanes) - len(at_work)} of {self._runs} runs done"]
         if at_work:
@@ -124,7 +124,7 @@ class LaneBoard(Board):
 
 
 class LineBoard(LaneBoard):
-    """A line about all runs every few seconds, and one for each that ends."""
+    """A board for files and pipes: a line about all runs every few seconds, and one for each run that ends."""
 
     def __init__(self, rounds: Sequence[int], stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(rounds, clock)
@@ -146,11 +146,11 @@ class LineBoard(LaneBoard):
 
 
 class LiveBoard(LaneBoard):
-    """Lines that redraw themselves: one for each run if they are few, and one about all."""
+    """A board for terminals, redrawn in place: a bar for each run, if there are few, and a line about all."""
 
     def __init__(self, rounds: Sequence[int], console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(rounds, clock)
-        self._bars = make_bars(console) if len(rounds) <= _FEW else None
+        self._bars = make_bars(console) if len(rounds) <= _MOST_BARS else None
         self._live = Live(console=console, get_renderable=self._picture)
 
     def __enter__(self) -> "LiveBoard":
@@ -170,11 +170,11 @@ class LiveBoard(LaneBoard):
 
 
 def make_board(rounds: Sequence[int], lanes: int, *, show: bool) -> Board:
-    """The board that suits where standard error goes.
+    """The board for standard error: live on a terminal, else in lines.
 
     Args:
         rounds: How many rounds each run has.
-        lanes: How many runs are trained at the same time.
+        lanes: How many runs are trained together.
         show: Whether to show progress at all.
     """
     if not show or lanes == 1:

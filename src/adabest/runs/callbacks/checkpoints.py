@@ -1,4 +1,4 @@
-"""When a run's next checkpoint is due, and writing it."""
+"""Checkpoints of a run: when the next one is due, and writing it."""
 
 import contextlib
 import time
@@ -16,23 +16,23 @@ _SECONDS_BETWEEN_CHECKPOINTS = 10.0
 
 
 class CheckpointTime:
-    """What checkpoints cost all the runs that are trained together: one of them being saved, the others wait."""
+    """The seconds that checkpoints cost runs trained together: while one run is saved, the others wait."""
 
     def __init__(self) -> None:
         self._costs: dict[int, float | None] = {}
 
     def set(self, run: int, cost: float | None) -> None:
-        """A run's last checkpoint took so many seconds; None if it hasn't had one."""
+        """Sets the seconds that a run's last checkpoint took; None if it hasn't had one."""
         self._costs[run] = cost
 
     def leave(self, run: int) -> None:
-        """A run has no further checkpoints."""
+        """Removes a run, which has no further checkpoints."""
         self._costs.pop(run, None)
 
     def wait(self, run: int) -> float:
-        """Seconds between two checkpoints of a run, so that those of all take at most 5 % of the time.
+        """Seconds between two checkpoints of a run, so that checkpoints of all runs take at most 5 % of the time.
 
-        A run without a checkpoint is taken to need as long for one as the others on average.
+        A run that hasn't had a checkpoint is assumed to need as long for one as the others on average.
         """
         known = [cost for cost in self._costs.values() if cost is not None]
         if not known:
@@ -43,30 +43,30 @@ class CheckpointTime:
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints: every so many rounds, or as often as costs at most 5 % of the time."""
+    """Writes checkpoints: every N rounds, or as often as takes at most 5 % of the time."""
 
     def __init__(
         self, every: int | None, shared: CheckpointTime, records: Records, states: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """Sets the pace.
+        """Sets the interval.
 
         Args:
-            every: Rounds between two checkpoints, 0 for only when interrupted; None for as often as costs little.
-            shared: What the checkpoints of all runs that are trained together cost.
-            records: What tells whose state a checkpoint holds.
-            states: The states of all callbacks.
+            every: Rounds between two checkpoints, 0 for only when interrupted; None for at most 5 % of the time.
+            shared: The seconds that checkpoints of all runs trained together take.
+            records: The records of the run, which give the claims of a checkpoint.
+            states: Gives the states of the user's callbacks.
         """
         self._every, self._shared, self._records, self._states = every, shared, records, states
 
     def start(self, run: RunView) -> None:
-        """The run counts as saved where it is taken up."""
+        """Starts the clock. The round from which the run is started or resumed counts as saved."""
         self._saved_round = self._seen_round = run.first_round
         self._saved_at = time.monotonic()
         self._shared.set(id(self), None)
 
     def after_round(self, run: RunView) -> None:
         """Writes a checkpoint if one is due. The last round needs none: its models are written."""
-        self._seen_round = run.round  # and so have the callbacks before this one, whose states it saves
+        self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
         if run.round < run.rounds and self._is_due(run.round):
             seconds = self.save(run)
             run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
@@ -78,7 +78,7 @@ class Checkpoints(Callback):
             if ending.status == "interrupted" and unsaved:
                 self.save(run)
             elif ending.status == "killed" and unsaved:
-                with contextlib.suppress(OSError):  # a full disk, for instance, which is what ended the run
+                with contextlib.suppress(OSError):  # a full disk, for instance: the error that ended the run is raised
                     self.save(run)
         finally:
             self._shared.leave(id(self))

@@ -1,4 +1,4 @@
-"""Ending a run before its last round: decided from its metrics alone, so a resumed run decides the same."""
+"""Early stopping, decided from a run's metrics alone, so that a resumed run stops in the same round."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from adabest.runs.callbacks.base import Callback, Row, RunView
 
 
 class EarlyStopping(Callback):
-    """Ends a run that is good enough, or gains nothing any more."""
+    """Ends a run that reaches an accuracy, or hasn't improved for a number of rounds."""
 
     def __init__(self, stop_at: float | None, stop_after: int | None) -> None:
         self._stop_at, self._stop_after = stop_at, stop_after
@@ -23,12 +23,13 @@ class EarlyStopping(Callback):
 def reason_to_stop(
     rows: Iterable[Mapping[str, Any]], *, stop_at: float | None = None, stop_after: int | None = None
 ) -> str | None:
-    """Why a run with these metrics is over before its last round; None if it goes on.
+    """The reason to end a run with these metrics early; None if there is none.
 
     Args:
-        rows: The metrics of all evaluated rounds so far. Those without an accuracy don't count.
-        stop_at: Accuracy of the scored model on the test set that is enough.
-        stop_after: Rounds without a new best accuracy, on the validation clients if there are any, that are too many.
+        rows: The metrics of all evaluated rounds so far. Rows without an accuracy are ignored.
+        stop_at: The accuracy of the scored model on the test set at which a run ends.
+        stop_after: The rounds without a new best accuracy, on the validation clients if there are any, after which it
+            ends.
     """
     best, best_round = -1.0, 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""The log of a run: a line for every evaluation, and for whatever else a reader of the folder should know."""
+"""The log of a run: a line for every evaluation, for skipped rounds, and for the end."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,10 @@ class Log(Callback):
     """Writes ``log.txt``."""
 
     def __init__(self, way_to_resume: Callable[[], str]) -> None:
-        """Keeps in mind how a reader would go on.
+        """Makes the callback.
 
         Args:
-            way_to_resume: The command or call that resumes the run.
+            way_to_resume: Gives the command or call that resumes the run.
         """
         self._way_to_resume = way_to_resume
 
@@ -26,7 +26,7 @@ class Log(Callback):
     def after_round(self, run: RunView) -> None:
         """Says that a round was skipped."""
         if run.skipped:
-            run.files.log(f"round {run.round} is skipped: nobody is present")
+            run.files.log(f"round {run.round} is skipped: no client is present")
 
     def end(self, run: RunView, ending: Ending) -> None:
         """Says how the run ended."""

@@ -1,4 +1,4 @@
-"""How much memory this process has held, for progress to tell."""
+"""The peak memory of this process, for the progress display."""
 
 import importlib
 import importlib.util
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-# Windows has no such module.
+# Windows has no module ``resource``.
 _resource: Any = importlib.import_module("resource") if importlib.util.find_spec("resource") else None
 
 
 def memory_used() -> int | None:
-    """The most bytes that this process has held: on a GPU if there is one, else in main memory; None if unknown."""
+    """The peak bytes of this process: on the GPU if there is one, else in main memory; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     if _resource is None:

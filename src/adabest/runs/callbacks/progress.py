@@ -1,4 +1,4 @@
-"""How long work shows itself: a live line on a terminal, plain lines elsewhere."""
+"""The progress display of one run: a live line on a terminal, plain lines elsewhere."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Heedless:
-    """A stream that may be broken: who closed it doesn't want to see progress, and the work goes on without."""
+    """A stream whose failures are ignored: if its reader has closed it, the run goes on without progress."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -27,24 +27,24 @@ class Heedless:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes, if it can."""
+        """Writes; does nothing if the stream is closed or broken."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Sends what was written on its way, if it can."""
+        """Flushes; does nothing if the stream is closed or broken."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
 
 
 def standard_error() -> TextIO:
-    """Where progress goes."""
+    """The stream that progress is written to."""
     return cast(TextIO, Heedless(sys.stderr))
 
 
 class Reporter:
-    """What shows a run's progress; this one shows nothing."""
+    """The reporter of a run's progress. This one shows nothing."""
 
     def __enter__(self) -> "Reporter":
         return self
@@ -52,39 +52,39 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Has nothing to end."""
+        """Does nothing; a live reporter stops drawing."""
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
-        """A round is done; ``metrics`` are those of the round, if it was evaluated."""
+        """Shows a finished round; ``metrics`` are those of the round, if it was evaluated."""
 
     def ends_at(self, round_number: int) -> None:
-        """The run ends early: this round, which is shown next, is its last."""
+        """Makes a round, which is shown next, the last one of a run that ends early."""
 
 
 class Blinded(Reporter):
-    """Shows a run by means of another reporter, but nothing that the test set says of it."""
+    """Shows a run through another reporter, without its test accuracy."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
-        """Passes on what validation clients say."""
+        """Passes on the round with its validation accuracy alone."""
         seen = None if metrics is None else {"validation_accuracy": metrics["validation_accuracy"]}
         self._reporter.show(round_number, seen, steps_per_second)
 
     def ends_at(self, round_number: int) -> None:
-        """Passes it on."""
+        """Passes on the last round."""
         self._reporter.ends_at(round_number)
 
 
 class Accuracy:
-    """The last accuracy there was, in words."""
+    """The last known accuracy, in words."""
 
     def __init__(self) -> None:
         self.text = "accuracy –"
 
     def update(self, metrics: Metrics | None) -> None:
-        """Takes over the accuracy of a round, if it was evaluated: on the test set, if that may be seen."""
+        """Takes the accuracy of a round, if it was evaluated: that on the test set, unless it is hidden."""
         for name, words in (("validation_accuracy", "validation accuracy"), ("scored_accuracy", "accuracy")):
             value = None if metrics is None else metrics.get(name)
             if value is not None:
@@ -92,7 +92,7 @@ class Accuracy:
 
 
 def make_bars(console: Console) -> Progress:
-    """Progress bars on a terminal, none so far."""
+    """An empty set of progress bars for a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -123,7 +123,7 @@ class BarReporter(Reporter):
 
 
 class LiveReporter(BarReporter):
-    """A progress bar that redraws itself."""
+    """A reporter for terminals: a progress bar, redrawn in place."""
 
     def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
         super().__init__(label, first, rounds, make_bars(console))
@@ -139,7 +139,7 @@ class LiveReporter(BarReporter):
 
 
 class LineReporter(Reporter):
-    """A line every few seconds, and one for the last round."""
+    """A reporter for files and pipes: a line every few seconds, and one for the last round."""
 
     def __init__(
         self, label: str, first: int, rounds: int, stream: TextIO, clock: Callable[[], float] = time.monotonic
@@ -169,7 +169,7 @@ class LineReporter(Reporter):
 
 
 def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
-    """The reporter that suits where standard error goes."""
+    """The reporter for standard error: live on a terminal, else in lines."""
     if not show:
         return Reporter()
     stream = standard_error()
@@ -180,20 +180,20 @@ def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
 
 
 class ShownProgress(Callback):
-    """Shows a run's progress by means of a reporter."""
+    """Shows a run's progress through a reporter."""
 
     def __init__(self, make_reporter: Callable[[int], Reporter], *, blind: bool) -> None:
-        """Keeps in mind who shows it.
+        """Makes the callback.
 
         Args:
-            make_reporter: Makes what shows the run, given the round after which it goes on.
-            blind: Whether nothing may be shown that the test set says, since something is chosen by the run.
+            make_reporter: Makes the reporter, given the last round that was finished before.
+            blind: Whether the test accuracy is hidden, since the run is used to choose hyper-parameters.
         """
         self._make_reporter, self._blind = make_reporter, blind
         self._metrics: Row | None = None
 
     def start(self, run: RunView) -> None:
-        """Begins to show it."""
+        """Makes and starts the reporter."""
         self._reporter = self._make_reporter(run.first_round).__enter__()
         self._show = Blinded(self._reporter) if self._blind else self._reporter
 
@@ -209,7 +209,7 @@ class ShownProgress(Callback):
         self._metrics = None
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """Shows how it ended."""
+        """Shows how the run ended."""
         error: Exception | None = None
         if ending.status == "diverged":
             error = Diverged(ending.reason)

@@ -12,19 +12,19 @@ from adabest.stop_requests import saving
 
 
 class Records(Callback):
-    """Keeps a run's manifest, and what it proves.
+    """Writes a run's metrics, models and manifest.
 
     Attributes:
-        ledger: The manifest's keeper, once the run has started.
+        ledger: The writer of the manifest, once the run has started.
     """
 
     ledger: Ledger
 
     def __init__(self, open_ledger: Callable[[], Ledger]) -> None:
-        """Keeps in mind how a run's files begin.
+        """Makes the callback.
 
         Args:
-            open_ledger: Writes the first files of a new run, or takes up those of one that goes on.
+            open_ledger: Writes the first files of a new run, or opens those of a resumed one.
         """
         self._open_ledger = open_ledger
 
@@ -37,7 +37,7 @@ class Records(Callback):
         self.ledger.append_metrics(metrics)
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """Writes the models of a run that is over, then the manifest."""
+        """Writes the models of a run that is finished or diverged, then the manifest."""
         if ending.status == "killed":
             return
         models = {} if ending.status == "interrupted" else _write_models(run)

@@ -1,4 +1,4 @@
-"""The timings of a run: how fast its rounds are, in a file of their own, since they differ from process to process."""
+"""The timings of a run. They have a file of their own, so that the metrics of equal runs are equal files."""
 
 import time
 
@@ -7,7 +7,7 @@ from adabest.runs.files import folder as files
 
 
 class Timings(Callback):
-    """Writes a row of wall-clock figures for every evaluation. Those of runs trained together overlap."""
+    """Writes a row of wall-clock figures for every evaluation. The times of runs trained together overlap."""
 
     def start(self, run: RunView) -> None:
         """Starts the clock."""

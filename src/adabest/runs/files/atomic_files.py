@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, and that are never reached through a symbolic link.
+"""Atomic files: written whole or not at all, and never through a symbolic link.
 
-A new content goes into a partial file beside the old one, under a name that nobody can foresee, is forced to disk, and
-takes the old one's place in one step. So a kill, a full disk or a power cut leaves the old content or the new one; and
-a link that somebody put into a folder is replaced, never followed.
+New content goes into a partial file with a random name beside the old file, is forced to disk, and replaces the old
+file in one step. So a kill, a full disk or a power cut leaves the old content or the new one. A link in the file's
+place is replaced, never followed.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from adabest.errors import InputError, naming_file
 
 PARTIAL = ".partial"
 _ATTEMPTS = 20
-_PATIENCE = 1.0  # seconds; on Windows a file can't be replaced as long as someone reads it
+_PATIENCE = 1.0  # seconds; on Windows a file can't be replaced while a process reads it
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
 
 T = TypeVar("T")
@@ -35,10 +35,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], T]) -> T:
-    """Lets ``write`` fill a partial file beside the wanted one, forces it to disk, and puts it in place.
+    """Lets ``write`` fill a partial file, forces it to disk, and puts it in place.
 
     Returns:
-        What ``write`` did.
+        The result of ``write``.
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
     try:
@@ -47,7 +47,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], T]) -> T:
             file.flush()
             os.fsync(file.fileno())
         _replace(partial, path)
-    except Exception:  # a full disk, for instance, on which what was written would only be in the way
+    except Exception:  # on a full disk, for instance, the partial file would take the space that is missing
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
@@ -66,7 +66,7 @@ def _replace(partial: Path, path: Path) -> None:
 
 
 def append_bytes(path: Path, content: bytes) -> None:
-    """Adds to the end of a file, which is made if need be; it is in the operating system's hands when this returns.
+    """Appends to a file, which is made if it doesn't exist. The operating system may still have it in its cache.
 
     Raises:
         InputError: If the file is a symbolic link.
@@ -79,7 +79,7 @@ def append_bytes(path: Path, content: bytes) -> None:
 
 
 def force_to_disk(path: Path) -> None:
-    """Waits until a file is on the disk, not only in the operating system's hands."""
+    """Waits until a file is on the disk, not only in the operating system's cache."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -103,7 +103,7 @@ def read_bytes(path: Path) -> bytes | None:
     Raises:
         InputError: If it can't be read.
     """
-    if not path.is_file():  # nor is a pipe read, which might never end
+    if not path.is_file():  # a pipe counts as none: reading it might never end
         return None
     try:
         return path.read_bytes()
@@ -114,10 +114,10 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Writes files of a folder by name, and says where.
+    """Writes text files into a folder, by name; returns their paths.
 
     Raises:
-        InputError: If they can't be written there.
+        InputError: If one can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Checkpoints: a safetensors file with the state, and a claim without which it doesn't count.
+"""Checkpoints: a safetensors file with the state, and a JSON file of claims, without which the state isn't read.
 
-The claim is written last. It holds the sums of the tensors and of itself, so a checkpoint is either whole or passed
-over in favour of the one before it. It names the run, its settings, its identity and its metrics so far, so a
-checkpoint of another run is never taken for one of this.
+The claims are written last. They hold the checksums of the tensors and of themselves, so a checkpoint is either whole
+or passed over in favour of the one before it. They name the run, its settings, its identity and its metrics so far, so
+a checkpoint of another run is never taken for one of this.
 """
 
 import json
@@ -24,9 +24,9 @@ from adabest.runs.files.manifest import (
     Prefix,
     PrefixRecord,
     check_prefix,
+    checksum_of_file,
+    checksum_of_object,
     prove_metrics,
-    sum_of_file,
-    sum_of_object,
 )
 from adabest.runs.files.records import conform
 from adabest.runs.files.tensor_file import write_tensors
@@ -36,7 +36,7 @@ _NAME = re.compile(r"round-(\d{1,18})\.json")
 
 
 class _Claims(TypedDict):
-    """What a checkpoint says of itself; one of version 0.4.0 says nothing of its run."""
+    """The claims of a checkpoint; those of version 0.4.0 don't name the run."""
 
     numbers: dict[str, float]
     tensors_sha256: str
@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
     """A state that a run can go on from.
 
     Attributes:
-        state: The state. Its tensors are maps of the file: what isn't read takes no memory.
+        state: The state. Its tensors are memory maps of the file: they take memory once they are read.
         metrics: The proven rows of the metrics up to its round; None in one of version 0.4.0.
         callbacks: The states of callbacks, by name.
     """
@@ -69,7 +69,7 @@ def save_checkpoint(
     Args:
         folder: The run's folder.
         state: The state.
-        claims: What tells whose state it is.
+        claims: The claims that name the run.
         callbacks: The states of callbacks, by name.
     """
     directory = folder / CHECKPOINTS
@@ -80,9 +80,9 @@ def save_checkpoint(
     content = {"numbers": state.numbers, "tensors_sha256": digest, **claims}
     if callbacks:
         content["callbacks"] = callbacks
-    sealed = {"content": content, "content_sha256": sum_of_object(content)}
+    sealed = {"content": content, "content_sha256": checksum_of_object(content)}
     write_text(stem.with_suffix(".json"), json.dumps(sealed, indent=2) + "\n")
-    if sum_of_file(tensors_path) != digest:
+    if checksum_of_file(tensors_path) != digest:
         raise OSError(f"{tensors_path} doesn't hold what was written to it; older checkpoints were kept")
     for old in _claims(directory)[_KEPT:]:
         old.unlink()
@@ -92,7 +92,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint | None:
-    """The last whole checkpoint; None if there is none. Says in the log which ones it passed over.
+    """The last whole checkpoint; None if there is none. The log tells which ones were passed over.
 
     Args:
         folder: The run's folder.
@@ -110,7 +110,7 @@ def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint 
             folder.log(f"warning: {warning}")
             warnings.warn(warning, stacklevel=2)
             for damaged in (path, path.with_suffix(".safetensors")):
-                if damaged.is_file():  # out of the way, or it would count as one of the last two
+                if damaged.is_file():  # renamed: else it would count as one of the last two, and a whole one be removed
                     damaged.replace(damaged.with_name(f"damaged-{damaged.name}"))
             continue
         prefix = None
@@ -123,20 +123,20 @@ def load_checkpoint(folder: RunFolder, manifest: Manifest | None) -> Checkpoint 
 
 
 def read_claims(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself, if it is whole.
+    """The claims of a checkpoint, if it is whole.
 
     Raises:
-        InputError: If it isn't.
+        InputError: If it isn't whole.
     """
     sealed = parse_object(path, read_bytes(path) or b"")
     content, tensors = sealed.get("content"), path.with_suffix(".safetensors")
-    if not isinstance(content, dict) or sealed.get("content_sha256") != sum_of_object(content):
-        raise InputError(f"{path} is damaged: it doesn't have the sum that it names")
+    if not isinstance(content, dict) or sealed.get("content_sha256") != checksum_of_object(content):
+        raise InputError(f"{path} is damaged: it doesn't have the checksum that it names")
     conform(str(path), content, _Claims)
     matched = _NAME.fullmatch(path.name)
     if matched is None or content["numbers"].get("round") != int(matched[1]):
         raise InputError(f"{path} is damaged: it isn't of the round that its name says")
-    if not tensors.is_file() or sum_of_file(tensors) != content.get("tensors_sha256"):
+    if not tensors.is_file() or checksum_of_file(tensors) != content.get("tensors_sha256"):
         raise InputError(f"the tensors of {path} are missing, or aren't those that it names")
     return content
 
@@ -145,7 +145,7 @@ def refuse_foreign(path: Path, content: Mapping[str, Any], manifest: Manifest) -
     """Refuses a checkpoint of another run.
 
     Raises:
-        InputError: If it is one.
+        InputError: If it belongs to another run.
     """
     mine = {"run": manifest.run, "settings": manifest.settings, "identity": manifest.files.get("identity.json")}
     other = [name for name, value in mine.items() if content.get(name) != value]
@@ -166,7 +166,7 @@ def _claims(directory: Path) -> list[Path]:
 
 
 def _numbered(directory: Path) -> Iterator[tuple[int, Path]]:
-    """Claims and their rounds: as text, round 10,000,000 would come before round 9,999,999."""
+    """Claims with their rounds as numbers: as text, round 10,000,000 would come before round 9,999,999."""
     for path in directory.glob("round-*.json"):
         matched = _NAME.fullmatch(path.name)
         if matched and path.is_file():

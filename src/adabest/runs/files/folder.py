@@ -1,18 +1,18 @@
-"""A run's folder: what lies where, how it is written so that nothing half-written is ever found, and who may write.
+"""A run's folder: its files, its lock, and its replacement by another run.
 
 =====================  =====================================================================================
 ``config.toml``        the complete configuration; a run can be repeated from it
-``manifest.json``      the run's id, how it stands, and the SHA-256 of what lies here: what proves all other files
+``manifest.json``      the run's id, its status, and the SHA-256 checksums that prove all other files
 ``identity.json``      fingerprints of data set, partition and initial model, and the partition's statistics
 ``environment.json``   versions, machine, threads
 ``metrics.jsonl``      one object per evaluated round; no wall-clock figure, so equal runs have equal files
 ``timings.jsonl``      all wall-clock figures
-``log.txt``            what happened, in words
+``log.txt``            the events of the run, in words
 ``checkpoints/``       the last two checkpoints, until the run is finished
 ``status.json``        running, interrupted, finished or diverged, the last round, and why if it ended early
-``tracking.json``      by what name trackers know the run, if it has any; beside it what they leave in the folder
-``model.safetensors``  the scored model, by parameter name; likewise ``aggregate``, ``cloud`` and, if asked for,
-                       ``averaged``
+``tracking.json``      the run's id and group for trackers, if it has any; trackers may add files of their own
+``model.safetensors``  the scored model, by parameter name; the aggregate, the cloud and, if asked for, the averaged
+                       model have files of their own
 =====================  =====================================================================================
 """
 
@@ -42,8 +42,8 @@ LOG = "log.txt"
 CHECKPOINTS = "checkpoints"
 STATUS = "status.json"
 TRACKING = "tracking.json"
-EVENTS = "events.out.tfevents."  # how the names of TensorBoard's files begin
-MLFLOW = "mlflow"  # the folder of MLflow's store, where there is no other
+EVENTS = "events.out.tfevents."  # the prefix of TensorBoard's files
+MLFLOW = "mlflow"  # the folder of MLflow's store, if it has no other
 _WANDB = "wandb"  # the folder that W&B makes
 MODELS = {
     "scored": "model.safetensors",
@@ -53,11 +53,11 @@ MODELS = {
 }
 ENDED = ("finished", "diverged")
 _LOCK = ".lock"
-_MOVING = ".moving"  # a run that is being set aside, or comes back: part of it lies here, part beside it
+_MOVING = ".moving"  # a run that is being set aside or brought back: some of its files are here, some in the folder
 _ASIDE = ".replaced"  # a run that has been set aside, whole
 HIDDEN = (_MOVING, _ASIDE)
-FOLDERS = (CHECKPOINTS, MLFLOW, _WANDB, *HIDDEN)  # all else is a file
-_PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to see whether someone writes
+FOLDERS = (CHECKPOINTS, MLFLOW, _WANDB, *HIDDEN)  # all other entries are files
+_PATIENCE = 1.0  # seconds; a reader holds the lock for a moment to find out whether a process writes
 _OURS = {
     CONFIG,
     MANIFEST,
@@ -86,23 +86,23 @@ class RunFolder:
         return self.path / name
 
     def holds_run(self) -> bool:
-        """Whether a run was ever begun here. A configuration alone may be anybody's; a run may have lost its own."""
+        """Whether the folder holds a run. A configuration alone isn't one; a run may have lost its configuration."""
         if (self / CONFIG).is_file():
             return any((self / name).is_file() for name in (STATUS, MANIFEST, _LOCK))
         return (self / MANIFEST).is_file() and self._has_results()
 
     def _has_results(self) -> bool:
-        """Whether a run got anywhere: one that was killed before it was written down has neither rows nor a state."""
+        """Whether a run left results: rows, checkpoints or a model. One that was killed as it began left none."""
         rows = (self / METRICS).is_file() and (self / METRICS).stat().st_size > 0
         return rows or any((self / CHECKPOINTS).glob("round-*")) or (self / MODELS["scored"]).is_file()
 
     def status(self) -> dict[str, Any]:
-        """What ``status.json`` says: ``status``, ``round`` and, if the run diverged or ended early, ``reason``.
+        """The content of ``status.json``: ``status``, ``round`` and, if the run diverged or ended early, ``reason``.
 
-        A run whose process is gone without a word still says that it is running.
+        A run whose process was killed still has the status ``running``.
 
         Raises:
-            InputError: If the file says something else.
+            InputError: If the file is damaged.
         """
         status = self.read_json(STATUS)
         if status is None:
@@ -111,7 +111,7 @@ class RunFolder:
         return status
 
     def acquire(self) -> None:
-        """Makes this process the only writer, and clears away what a killed one left.
+        """Makes this process the only writer, and removes the partial files of a killed one.
 
         Raises:
             InputError: If the folder can't be made or written, holds a symbolic link, or another process writes it.
@@ -136,7 +136,7 @@ class RunFolder:
             raise
 
     def _refuse_links(self) -> None:
-        """Refuses a folder in which writing, deleting or moving might reach something elsewhere."""
+        """Refuses symbolic links in the folder: through them, writing or deleting would reach files elsewhere."""
         runs = (self.path, self / _MOVING, self / _ASIDE)
         for place in (*runs, *(run / CHECKPOINTS for run in runs)):
             for entry in place.iterdir() if place.is_dir() else ():
@@ -144,7 +144,9 @@ class RunFolder:
 
     def is_being_written(self) -> bool:
         """Whether a process is working on the run."""
-        if (self / _LOCK).is_symlink():  # nobody locks what lies elsewhere, and looking would change that
+        if (
+            self / _LOCK
+        ).is_symlink():  # no process locks through a link, and trying the lock would write to its target
             return False
         try:
             with FileLock(self / _LOCK, timeout=0):
@@ -155,26 +157,26 @@ class RunFolder:
             return False
 
     def release(self) -> None:
-        """Lets others write."""
+        """Lets other processes write."""
         self._lock.release()
 
     def refuse_foreign(self) -> None:
-        """Makes sure that what can be removed is ours.
+        """Makes sure that all entries of the folder are a run's, before any is removed.
 
         Raises:
-            InputError: If the folder holds anything else.
+            InputError: If one isn't.
         """
         _refuse_foreign(self.path)
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[Callable[[], None]]:
-        """While entered, the run that lies here is set aside, to come back if an exception ends it too soon.
+        """While entered, the old run in the folder is set aside. It comes back if an exception ends the new one.
 
-        Gives what removes it for good, to be called when its successor is whole. A kill at any moment leaves one of the
-        two: whoever comes next settles which (see ``settle``).
+        Yields a function that removes the old run for good, to be called once the new one's first files are written.
+        After a kill at any moment, one of the two runs is whole; the next process restores it (see ``settle``).
 
         Raises:
-            InputError: If the folder holds anything else; then nothing was changed.
+            InputError: If the folder holds files that aren't a run's; then nothing was changed.
         """
         self.refuse_foreign()
         aside = self / _ASIDE
@@ -192,7 +194,7 @@ class RunFolder:
             raise
 
     def _set_aside(self) -> None:
-        """Moves everything away, the configuration first: where there is one, the run is whole."""
+        """Moves all files away, the configuration first: so a folder with a configuration holds a whole run."""
         moving = self / _MOVING
         moving.mkdir()
         for entry in sorted(self._entries(), key=lambda entry: entry.name != CONFIG):
@@ -200,10 +202,10 @@ class RunFolder:
         moving.rename(self / _ASIDE)
 
     def settle(self) -> None:
-        """Ends what a killed ``--overwrite`` left undone, and says which of the two runs is here.
+        """Completes or undoes a replacement that was killed, and warns which of the two runs is left.
 
         Raises:
-            InputError: If it can't be done: another process works on it, or nothing can be written.
+            InputError: If another process works on the folder, or it can't be written.
         """
         if any((self / name).is_dir() for name in HIDDEN) and not self.is_being_written():
             self.acquire()
@@ -216,11 +218,12 @@ class RunFolder:
         for place in (self.path, moving, aside):
             _refuse_foreign(place)
         if aside.is_dir():
-            if (self / CONFIG).is_file() and (self / MANIFEST).is_file():  # the first is what a new run writes last
+            if (self / CONFIG).is_file() and (self / MANIFEST).is_file():  # a new run writes its configuration last
                 self._remove([aside])
                 self._say_replaced("the new one had begun, and is here")
                 return
-            # Version 0.4.0 moved a run straight to where it is set aside, so what isn't there may still be the run's.
+            # Version 0.4.0 moved files straight to ``.replaced``: without a manifest there, the old run may be spread
+            # over both folders, and only a file that is in both is the new run's.
             is_all = (aside / MANIFEST).is_file()
             self._remove(entry for entry in self._entries() if is_all or (aside / entry.name).exists())
             aside.rename(moving)
@@ -235,11 +238,11 @@ class RunFolder:
         warnings.warn(f"{self.path}: a run was being replaced; {which}", stacklevel=2)
 
     def _entries(self) -> Iterator[Path]:
-        """Everything but the lock and what is set aside."""
+        """All entries but the lock and the folders of a run that is set aside."""
         return (entry for entry in self.path.iterdir() if entry.name not in (_LOCK, *HIDDEN))
 
     def _remove(self, entries: Iterable[Path]) -> None:
-        """Removes files and folders; of a symbolic link only itself."""
+        """Removes files and folders; a symbolic link is removed, not its target."""
         for entry in list(entries):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -258,10 +261,10 @@ class RunFolder:
         return line
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The objects of a JSONL file; a last line that was being written when its writer died is left out.
+        """The objects of a JSONL file. A half-written last line, which a killed process leaves, is left out.
 
         Raises:
-            InputError: If a line holds something else.
+            InputError: If a line is damaged.
         """
         rows = []
         lines = (read_bytes(self / name) or b"").splitlines(keepends=True)
@@ -278,7 +281,7 @@ class RunFolder:
         return rows
 
     def cut_timings(self, last_round: int) -> None:
-        """Takes back the timings that come after a round; a line that can't be read goes, too, and the log says so."""
+        """Removes the timings after a round. Damaged lines are removed, too, and the log says how many."""
         kept, lost = [], 0
         for line in (read_bytes(self / TIMINGS) or b"").splitlines():
             try:
@@ -296,20 +299,20 @@ class RunFolder:
         write_text(self / name, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Reads an object from a JSON file; None if there is none.
+        """The object in a JSON file; None if there is no file.
 
         Raises:
-            InputError: If the file holds something else.
+            InputError: If the file is damaged.
         """
         content = read_bytes(self / name)
         return None if content is None else parse_object(self / name, content)
 
 
 def parse_object(path: Path, content: bytes) -> dict[str, Any]:
-    """The JSON object that a file's content is.
+    """The JSON object in a file's content.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If the content is damaged, or isn't an object.
     """
     try:
         loaded = json.loads(content)
@@ -327,5 +330,5 @@ def _refuse_foreign(place: Path) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a run's folder may hold something of this name."""
+    """Whether a run's folder may hold an entry of this name."""
     return name in _OURS or name in (_WANDB, MLFLOW) or name.startswith(EVENTS) or name.endswith(PARTIAL)

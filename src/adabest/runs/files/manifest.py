@@ -1,9 +1,9 @@
-"""The manifest of a run: who it is, how it stands, and the sums by which the other files of its folder are proven.
+"""The manifest of a run: its id, its status, and the checksums that prove the other files of its folder.
 
-It is written whole with every checkpoint and at the end, and holds a sum of itself, so that a changed digit in any file
-that a result depends on is found by whoever reads the file. Metrics are hashed as they grow: the manifest proves the
-rows up to its round, and rows after that count only while the run's own process is at work, since a resumed run makes
-them again. Sums prove that nothing was changed by accident. Who can write the folder can write the manifest, too (see
+It is written whole with every checkpoint and at the end, and holds a checksum of itself. So every reader finds a
+changed digit in any file that a result depends on. Metrics are hashed as they grow: the manifest proves the rows up to
+its round. Later rows are read only while the run's own process is at work, since a resumed run makes them again.
+Checksums prove that nothing was changed by accident. Whoever can write the folder can write the manifest, too (see
 SECURITY.md).
 """
 
@@ -25,8 +25,8 @@ from adabest.runs.files.records import check_status, conform
 from adabest.runs.settings.config import LIMIT_SETTINGS
 from adabest.runs.settings.object_names import named_in
 
-FORMAT = 2  # of the folder; that of version 0.4.0 and before had no manifest
-FORMAT_KEY = "folder_format"  # in the environment, which tells a folder that lost its manifest from one that had none
+FORMAT = 2  # of the folder; folders of version 0.4.0 and before have no manifest
+FORMAT_KEY = "folder_format"  # in the environment file: tells a folder that lost its manifest from one that had none
 _MOVABLE = ("data_dir", *LIMIT_SETTINGS)  # no result depends on them, so they may be edited between two parts of a run
 _CONSTANT = (files.IDENTITY, files.ENVIRONMENT, files.TRACKING)  # written once, when a run begins
 _CHUNK = 2**20
@@ -36,8 +36,8 @@ class Prefix(NamedTuple):
     """The proven part of a file that grows.
 
     Attributes:
-        length: How many of its bytes.
-        sha256: Their sum.
+        length: The number of its bytes.
+        sha256: Their checksum.
     """
 
     length: int
@@ -46,15 +46,15 @@ class Prefix(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is proven of a run.
+    """The manifest of a run.
 
     Attributes:
-        run: The run's id, which no other run has. It is in no metric, model or export: equal runs stay equal.
+        run: The run's unique id. It is in no metric, model or export, so that equal runs have equal files.
         status: ``running``, ``interrupted``, ``finished`` or ``diverged``.
         round: The last round that counts.
         reason: Why the run diverged or ended early, if it did.
-        settings: The sum of the configuration's settings.
-        files: The sums of files that don't change any more, by name.
+        settings: The checksum of the configuration's settings.
+        files: The checksums of files that don't change any more, by name.
         metrics: The proven rows.
     """
 
@@ -71,12 +71,12 @@ class Manifest:
         return self.status in ENDED
 
     def with_metrics(self, metrics: Prefix) -> "Manifest":
-        """The same with other rows proven: those up to the checkpoint that a run goes on from."""
+        """A copy that proves other rows: those up to the checkpoint from which a run is resumed."""
         return dataclasses.replace(self, metrics=metrics)
 
 
 class Standing(NamedTuple):
-    """How a run stands.
+    """The status of a run.
 
     Attributes:
         status: ``running`` or ``killed``, ``interrupted``, ``finished`` or ``diverged``.
@@ -92,40 +92,40 @@ class Standing(NamedTuple):
 
 
 class Ledger:
-    """Keeps a run's manifest while the run goes on."""
+    """The writer of a run's metrics and of its manifest."""
 
     def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
-        """Goes on with the metrics that a manifest proves.
+        """Continues the metrics that a manifest proves.
 
         Raises:
-            InputError: If they aren't there.
+            InputError: If a proven row was changed or lost.
         """
         self._folder, self._manifest = folder, manifest
-        self._sum = prove_metrics(folder, manifest.metrics, exactly=False)
+        self._hash = prove_metrics(folder, manifest.metrics, exactly=False)
         self._length = manifest.metrics.length
 
     @classmethod
     def of_new_run(cls, folder: RunFolder, config_text: str) -> "Ledger":
-        """The ledger of a run that begins, whose identity, environment and metrics, perhaps of no row, are written.
+        """The ledger of a new run. Its identity, environment and metrics files must exist; metrics may be empty.
 
         Args:
-            folder: Its folder.
-            config_text: Its configuration, as it stands or will stand in its file.
+            folder: The run's folder.
+            config_text: The text of its configuration file, which may be written later.
         """
-        settings = sum_of_settings(tomllib.loads(config_text))
-        sums = {name: sum_of_file(folder / name) for name in _CONSTANT if (folder / name).is_file()}
+        settings = checksum_of_settings(tomllib.loads(config_text))
+        checksums = {name: checksum_of_file(folder / name) for name in _CONSTANT if (folder / name).is_file()}
         path = folder / files.METRICS
-        rows = Prefix(path.stat().st_size, sum_of_file(path))
-        return cls(folder, Manifest(secrets.token_hex(16), "running", 0, None, settings, sums, rows))
+        rows = Prefix(path.stat().st_size, checksum_of_file(path))
+        return cls(folder, Manifest(secrets.token_hex(16), "running", 0, None, settings, checksums, rows))
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Adds a row to the metrics."""
         line = self._folder.append(files.METRICS, row)
-        self._sum.update(line)
+        self._hash.update(line)
         self._length += len(line)
 
     def claims(self) -> dict[str, Any]:
-        """What a checkpoint that is written now can prove of the run that it belongs to."""
+        """The claims of a checkpoint that is written now: the run's id, settings, identity and metrics."""
         manifest = self._manifest
         return {
             "run": manifest.run,
@@ -140,12 +140,12 @@ class Ledger:
         """Writes the manifest, then ``status.json``, which repeats a part of it for people.
 
         Args:
-            status: How the run stands.
+            status: The run's status.
             round_number: The last round that counts.
             reason: Why it diverged or ended early, if it did.
-            models: The sums of the models that it leaves, by file name.
+            models: The checksums of the models that it leaves, by file name.
         """
-        force_to_disk(self._folder / files.METRICS)  # or a power cut could leave a proof of rows that are lost
+        force_to_disk(self._folder / files.METRICS)  # else a power cut could leave a manifest that proves lost rows
         self._manifest = dataclasses.replace(
             self._manifest,
             status=status,
@@ -155,13 +155,13 @@ class Ledger:
             metrics=self._prefix(),
         )
         content = {"format": FORMAT, **dataclasses.asdict(self._manifest), "metrics": self._prefix()._asdict()}
-        sealed = {"content": content, "content_sha256": sum_of_object(content)}
+        sealed = {"content": content, "content_sha256": checksum_of_object(content)}
         write_text(self._folder / files.MANIFEST, json.dumps(sealed, indent=2) + "\n")
-        told = {"status": status, "round": round_number} | ({} if reason is None else {"reason": reason})
-        self._folder.write_json(files.STATUS, told)
+        summary = {"status": status, "round": round_number} | ({} if reason is None else {"reason": reason})
+        self._folder.write_json(files.STATUS, summary)
 
     def _prefix(self) -> Prefix:
-        return Prefix(self._length, self._sum.hexdigest())
+        return Prefix(self._length, self._hash.hexdigest())
 
 
 def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest | None:
@@ -185,8 +185,8 @@ def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest |
         return None
     sealed = files.parse_object(path, content)
     inside = sealed.get("content")
-    if not isinstance(inside, dict) or sealed.get("content_sha256") != sum_of_object(inside):
-        raise InputError(f"{path} was changed: it doesn't have the sum that it names; {_advice(folder)}")
+    if not isinstance(inside, dict) or sealed.get("content_sha256") != checksum_of_object(inside):
+        raise InputError(f"{path} was changed: it doesn't have the checksum that it names; {_advice(folder)}")
     if inside.get("format") != FORMAT:
         raise InputError(f"{path} has a format that this version of adabest doesn't know; use the one that wrote it")
     record: _Record = conform(str(path), inside, _Record)
@@ -197,14 +197,14 @@ def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest |
 
 
 class PrefixRecord(TypedDict):
-    """A ``Prefix``, as files have it."""
+    """A ``Prefix`` in a JSON file."""
 
     length: int
     sha256: str
 
 
 class _Record(TypedDict):
-    """What a manifest's file holds."""
+    """The content of a manifest's file."""
 
     format: int
     run: str
@@ -217,10 +217,10 @@ class _Record(TypedDict):
 
 
 def check_prefix(where: str, value: Any) -> Prefix:
-    """The proven part of a file that grows, as a file has it.
+    """A ``Prefix`` from a JSON file.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If the value has another form.
     """
     record: PrefixRecord = conform(f"{where}: metrics", value, PrefixRecord)
     if record["length"] < 0:
@@ -229,10 +229,10 @@ def check_prefix(where: str, value: Any) -> Prefix:
 
 
 def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
-    """How a run stands.
+    """The status of a run, from its manifest and its lock.
 
     Raises:
-        InputError: If ``status.json`` says that a run has ended, and the manifest knows nothing of it.
+        InputError: If ``status.json`` says that the run has ended, and the manifest doesn't.
     """
     status = folder.status()
     if manifest is None:
@@ -241,7 +241,7 @@ def find_standing(folder: RunFolder, manifest: Manifest | None) -> Standing:
         told = manifest.status, manifest.round, manifest.reason
         if not (folder / files.STATUS).is_file():
             raise InputError(f"{folder / files.STATUS} is missing; {_advice(folder)}")
-        # A kill between the two files leaves a status that is behind; it is never ahead.
+        # A kill between the two files leaves an older status. A newer one than the manifest's was changed by hand.
         if status["status"] in ENDED and (status["status"], status["round"], status.get("reason")) != told:
             now = read_manifest(folder)
             if now is not None and now != manifest:  # the run has ended since its manifest was read
@@ -259,11 +259,11 @@ def prove_settings(folder: RunFolder, manifest: Manifest | None, settings: Mappi
     """Refuses a configuration that isn't the one that the run began with.
 
     Raises:
-        InputError: If it isn't.
+        InputError: If a setting was changed or lost.
     """
-    if manifest is not None and sum_of_settings(settings) != manifest.settings:
+    if manifest is not None and checksum_of_settings(settings) != manifest.settings:
         names = named_in(settings)
-        # A configuration that somebody changed may name code, which a run of one's own would import.
+        # A changed configuration may name code, and a new run with it would import that code: so don't suggest one.
         advice = (
             f"It names {', '.join(names)}, which a new run would import: look at it first"
             if names
@@ -294,7 +294,7 @@ def read_proven(folder: RunFolder, manifest: Manifest | None, name: str) -> byte
 
 
 def prove_ended(folder: RunFolder, manifest: Manifest) -> None:
-    """Makes sure that all that an ended run leaves is there, before what it was made from is removed.
+    """Makes sure that all files of an ended run are whole, before its checkpoints are removed.
 
     Raises:
         InputError: If a file is missing or damaged.
@@ -307,16 +307,16 @@ def prove_ended(folder: RunFolder, manifest: Manifest) -> None:
 def prove_metrics(
     folder: RunFolder, prefix: Prefix, *, exactly: bool, claimed_by: str = files.MANIFEST
 ) -> "hashlib._Hash":
-    """Refuses metrics that don't begin with the proven rows; returns their sum, to go on with.
+    """Refuses metrics that don't begin with the proven rows; returns the hash of these rows, to be continued.
 
     Args:
         folder: The run's folder.
         prefix: The proven rows.
-        exactly: Whether there may be no others.
-        claimed_by: What proves them, for the message.
+        exactly: Whether further rows are refused, too.
+        claimed_by: The file that proves them, for the message.
 
     Raises:
-        InputError: If a row was changed, is missing, or is too many.
+        InputError: If a row was changed or is missing, or there are further ones.
     """
     path = folder / files.METRICS
     size = path.stat().st_size if path.is_file() else -1
@@ -336,23 +336,23 @@ def prove_metrics(
     return found
 
 
-def sum_of_settings(settings: Mapping[str, Any]) -> str:
-    """The sum of settings, whatever they look like in a file, without those that may change."""
-    return sum_of_object({name: value for name, value in settings.items() if name not in _MOVABLE})
+def checksum_of_settings(settings: Mapping[str, Any]) -> str:
+    """The checksum of settings, without those that may change. The layout of their file doesn't matter."""
+    return checksum_of_object({name: value for name, value in settings.items() if name not in _MOVABLE})
 
 
-def sum_of_object(content: Mapping[str, Any]) -> str:
-    """The sum of a JSON object, whatever its layout."""
+def checksum_of_object(content: Mapping[str, Any]) -> str:
+    """The checksum of a JSON object. The layout of its file doesn't matter."""
     return sha256(json.dumps(content, sort_keys=True, default=str).encode())
 
 
 def sha256(content: bytes) -> str:
-    """The SHA-256 sum of bytes."""
+    """The SHA-256 checksum of bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
-def sum_of_file(path: Path) -> str:
-    """The SHA-256 sum of a file."""
+def checksum_of_file(path: Path) -> str:
+    """The SHA-256 checksum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

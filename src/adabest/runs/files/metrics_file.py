@@ -1,7 +1,7 @@
-"""The metrics of a run on disk: the rows of ``metrics.jsonl``, read only as far as they are asked for.
+"""Metrics files: the rows of ``metrics.jsonl``, read only as far as they are needed.
 
-A run of a million rounds has a file of 600 MB. As one dictionary per row it would take 3 GB and a minute, so the last
-row is looked for from the end of the file, and curves are kept as arrays of numbers.
+A run of a million rounds has a file of 600 MB. As one dictionary per row it would take 3 GB and a minute. So the last
+row is read from the end of the file, and curves are arrays.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ Rounds = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 _BLOCK = 1 << 19  # bytes that are parsed at a time
-_STEP = 1 << 16  # bytes by which the end of a file is read
-_LONGEST = 1 << 20  # bytes of a line; a row has less than a thousand
-_WORTHWHILE = 1 << 17  # bytes of a file from which the quick way pays for loading SciPy
-_EXACT = 2**53  # up to here, whole numbers are the same as float64
+_STEP = 1 << 16  # bytes that are read at a time from the end of a file
+_LONGEST = 1 << 20  # most bytes of a line; a row has less than a thousand
+_WORTHWHILE = 1 << 17  # bytes of a file from which the quick way saves more time than loading SciPy takes
+_EXACT = 2**53  # up to here, float64 holds every whole number
 _LARGEST = 2**63
 _TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
 
 _ROUND = "round"
 _DIVERGED = "diverged"
-_COLON = b'": '  # what comes between a name and its number
+_COLON = b'": '  # between a name and its number
 _WHOLE = {b"0", b"-0"}
 _EXPONENTS = (b"e-0", b"e-00", b"e+0", b"e+00")
 _FRACTIONS = {
@@ -64,7 +64,7 @@ class _Column:
     Attributes:
         pieces: Its points, block by block. Most metrics of a block share their array of rounds.
         whole: Whether all values were written as whole numbers.
-        exact: Whether none was a whole number that float64 can't hold.
+        exact: Whether float64 holds all values as they were written.
     """
 
     pieces: list[Points] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Column:
 
 
 class _Piece(NamedTuple):
-    """A metric in a block of lines, and what ``_Column`` says of it."""
+    """A metric in one block of lines; ``whole`` and ``exact`` as in ``_Column``."""
 
     points: Points
     whole: bool
@@ -85,23 +85,23 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricsFile:
-    """A file of one JSON object per evaluated round; no file is one without rows.
+    """A file of one JSON object per evaluated round. A missing file counts as one without rows.
 
-    A last line that was being written when its writer died is left out.
+    A half-written last line, which a killed process leaves, is left out.
 
     Attributes:
         path: The file.
-        length: How many of its bytes count. By default all.
+        length: How many of its bytes are read. By default all.
     """
 
     path: Path
     length: int | None = None
 
     def checked(self) -> "MetricsFile":
-        """Itself, once its last row has been read, which is all that most readers need.
+        """The file itself, once its last row has been read and checked.
 
         Raises:
-            InputError: If that row is damaged, or what comes after it.
+            InputError: If that row, or a line after it, is damaged.
         """
         self.last()
         return self
@@ -120,10 +120,10 @@ class MetricsFile:
         return rows
 
     def last(self) -> dict[str, Any]:
-        """The last row that isn't that of a divergence; empty if there is none.
+        """The last row that has metrics, not the reason of a divergence; empty if there is none.
 
         Raises:
-            InputError: If it is damaged, or what comes after it.
+            InputError: If that row, or a line after it, is damaged.
         """
         return self._last
 
@@ -140,7 +140,7 @@ class MetricsFile:
         return {}
 
     def points(self, name: str) -> Points:
-        """A metric where it was measured, as arrays of numbers.
+        """A metric where it was measured, as arrays.
 
         Raises:
             InputError: If a line is damaged.
@@ -150,7 +150,7 @@ class MetricsFile:
         return self._columns[name].points()
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """A metric where it was measured: rounds and values, which are whole numbers if they were written as such.
+        """A metric where it was measured: rounds and values. Values are integers if all were written as integers.
 
         Raises:
             InputError: If a line is damaged.
@@ -185,7 +185,7 @@ class MetricsFile:
         return columns
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Whole lines, many at a time, and the number of the first of them."""
+        """Blocks of whole lines, each with the number of its first line."""
         number, rest = 1, b""
         with self._opened() as file:
             left = self._size(file)
@@ -204,7 +204,7 @@ class MetricsFile:
             yield number, rest + b"\n"
 
     def _backwards(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """The lines from the last to the first, each with where it begins."""
+        """The lines from the last to the first, each with the offset of its first byte."""
         place, rest = self._size(file), b""
         while place > 0:
             step = min(_STEP, place)
@@ -222,7 +222,7 @@ class MetricsFile:
             yield 0, rest
 
     def _parsed(self, first: int, block: bytes, before: int) -> list[dict[str, Any]]:
-        """The rows of a block, of which ``first`` is the number of its first line and ``before`` the round before."""
+        """The rows of a block; ``first`` is the number of its first line, ``before`` the last round before it."""
         rows = []
         for number, line in enumerate(block.split(b"\n")[:-1], start=first):
             row, problem = _read(line)
@@ -243,7 +243,7 @@ class MetricsFile:
             raise InputError(f"can't read {self.path}: {error.strerror or error}") from error
 
     def _size(self, file: BinaryIO) -> int:
-        """How many bytes count."""
+        """The number of bytes that are read."""
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         return size if self.length is None else min(size, self.length)
@@ -256,7 +256,7 @@ class MetricsFile:
 
 
 def _read(line: bytes) -> tuple[dict[str, Any], str]:
-    """A row, and what is wrong with it, if anything is."""
+    """A row, and its problem in words; the words are empty if it has none."""
     try:
         row = json.loads(line.decode("utf-8"))
     except RecursionError:
@@ -314,7 +314,7 @@ def _piece(rounds: list[int], values: list[float]) -> _Piece:
 
 
 def _lines_before(file: BinaryIO, end: int) -> int:
-    """How many lines end before a place in a file."""
+    """The number of lines that end before an offset in a file."""
     file.seek(0)
     count = 0
     for begin in range(0, end, _BLOCK):
@@ -328,16 +328,16 @@ def _lines_before(file: BinaryIO, end: int) -> int:
 def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
     """The metrics of lines that all have the same names, by name, in a third of the time that ``json`` takes.
 
-    Most of that time goes into numbers of 16 digits, and of all that this package depends on, SciPy's reader of Matrix
-    Market files is what converts them fastest, to the same bits. It takes the beginning of a word for a number, so the
-    words are looked at first.
+    Most of the time goes into converting numbers of 16 digits. Among this package's dependencies, SciPy's reader of
+    Matrix Market files does that fastest, with the same bits. It would accept a word that only begins like a number,
+    so the form of every word is checked first.
 
     Args:
         block: The lines.
-        before: The round before.
+        before: The last round before the block.
 
     Returns:
-        None if the lines should be read one by one: they aren't alike, or something is wrong with one of them.
+        None if the lines must be read one by one: their names differ, or one of them is damaged.
     """
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
@@ -362,12 +362,13 @@ def _read_quickly(block: bytes, before: int) -> dict[str, _Piece] | None:
 
 
 class _Frame(NamedTuple):
-    """What lines of the same names have in common.
+    """The bytes that lines with the same names share: all but their numbers.
 
     Attributes:
         names: The names.
-        opening: What comes before the first name's closing quotation mark.
-        ends: For each name, what comes between its number and the next closing quotation mark, be it of the next line.
+        opening: The bytes before the first name's closing quotation mark.
+        ends: For each name, the bytes between its number and the closing quotation mark of the next name, which may be
+            on the next line.
     """
 
     names: list[str]
@@ -376,7 +377,7 @@ class _Frame(NamedTuple):
 
     @classmethod
     def of(cls, line: bytes) -> "_Frame | None":
-        """The frame of a line; None if it can't be told apart from the numbers in it."""
+        """The frame of a line; None if the line is damaged, or its names can't be told from its numbers."""
         row, problem = _read(line)
         keys = [json.dumps(name)[:-1].encode() for name in row]
         if problem or _DIVERGED in row or any(_COLON in key for key in keys):
@@ -385,11 +386,11 @@ class _Frame(NamedTuple):
         return cls(list(row), opening, [*(b", " + key for key in keys[1:]), b"}\n" + opening])
 
     def numbers(self, block: bytes, count: int) -> bytes:
-        """The numbers of so many lines, one a line, column by column; nothing if a line has another frame."""
+        """The numbers of ``count`` lines, one per line, column by column; empty if a line has another frame."""
         parts = block.split(_COLON)
         if parts[0] != self.opening or len(parts) != 1 + len(self.ends) * count:
             return b""
-        parts[-1] += self.opening  # so that it ends as other lines do
+        parts[-1] += self.opening  # so that the last line ends as the others do
         columns = []
         for place, end in enumerate(self.ends, start=1):
             framed = b"\n".join(parts[place :: len(self.ends)]) + b"\n"
@@ -401,13 +402,13 @@ class _Frame(NamedTuple):
 
 
 def _kinds(numbers: bytes, count: int) -> list[set[bytes]]:
-    """How the numbers of each column are written: a single 0 for each row of digits, and two if it begins with 0.
+    """The forms of the numbers in each column: every run of digits becomes 0, or 00 if it has a leading zero.
 
     So 012, which isn't JSON, differs from 12. Digits behind a point may begin with 0.
 
     Args:
-        numbers: One a line, column by column.
-        count: How many a column has.
+        numbers: The numbers, one per line, column by column.
+        count: The numbers of each column.
     """
     letters = np.frombuffer(numbers, np.uint8)
     is_digit = (letters >= ord("0")) & (letters <= ord("9"))
@@ -420,13 +421,13 @@ def _kinds(numbers: bytes, count: int) -> list[set[bytes]]:
     for column in np.split(shapes, edges[:-1]):
         text = column.tobytes()
         first = text[: 1 + text.index(b"\n")]
-        alike = text == first * count  # in most cases, and quicker to see than to take apart
+        alike = text == first * count  # the usual case, checked faster than by splitting
         kinds.append({first[:-1]} if alike else set(text.split(b"\n")[:-1]))
     return kinds
 
 
 def _converted(numbers: bytes, width: int, count: int) -> Values:
-    """Numbers, one a line, column by column, as an array of so many columns by so many rows."""
+    """Numbers, one per line and column by column, as an array ``[width, count]``."""
     from scipy.io import mmread
 
     head = f"%%MatrixMarket matrix array real general\n{count} {width}\n"

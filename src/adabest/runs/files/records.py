@@ -1,7 +1,7 @@
-"""Checks of what is read from JSON files: what a file says is never taken for granted.
+"""Checks of JSON files before their contents are used.
 
-``conform`` holds a value against a type, as deep as the type goes, and names the place that doesn't fit. The others
-know the files of a run's folder.
+``conform`` compares a value with a type, as deep as the type goes, and names the place that doesn't fit. The other
+functions check the files of a run's folder.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from adabest.errors import InputError
 Status = Literal["running", "interrupted", "killed", "finished", "diverged"]
 
 _LARGEST_WHOLE = 2**63
-_LARGEST = 1e200  # whose square still is a sum of parts that can be worked with; a model that gets there has diverged
-_DEEPEST = 4  # lists in lists, where anything plain may stand
+_LARGEST = 1e200  # means and spreads of such numbers can still be computed; a model that gets there has diverged
+_DEEPEST = 4  # levels of lists in lists, where a type is Any
 _WORDS = {
     str: "text",
     int: "a whole number",
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 class StatusRecord(TypedDict):
-    """What ``status.json`` says."""
+    """The content of ``status.json``."""
 
     status: Status
     round: int
@@ -36,19 +36,19 @@ class StatusRecord(TypedDict):
 
 
 def conform(where: str, value: Any, kind: Any) -> Any:
-    """Holds a value of a JSON file against a type.
+    """Checks that a value of a JSON file has a type.
 
     Args:
         where: The file and the place in it, for the message.
-        value: What stands there.
+        value: The value.
         kind: bool, int, float, str, Literal, a list, a dict with text as keys, a dataclass, a TypedDict, one of them or
-            None; or Any, for what is plain: text, numbers, true, false, null, and lists of such.
+            None; or Any, for plain values: text, numbers, true, false, null, and lists of plain values.
 
     Returns:
-        The value; an object where a dataclass is asked for.
+        The value; an object if the type is a dataclass.
 
     Raises:
-        InputError: If it doesn't fit.
+        InputError: If the value has another type.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -76,10 +76,10 @@ def conform(where: str, value: Any, kind: Any) -> Any:
 
 
 def check_status(where: str, value: Any) -> StatusRecord:
-    """What ``status.json`` says: ``status``, ``round``, and ``reason`` if there is one. What else it says is left out.
+    """Checks ``status.json``: ``status``, ``round``, and perhaps ``reason``. Other names are left out.
 
     Raises:
-        InputError: If it doesn't say that.
+        InputError: If a name is missing, or a value has another type.
     """
     known = {name: item for name, item in _table(where, value).items() if name in StatusRecord.__annotations__}
     found: StatusRecord = conform(where, known, StatusRecord)
@@ -88,10 +88,10 @@ def check_status(where: str, value: Any) -> StatusRecord:
 
 
 def check_identity(where: str, value: Any) -> dict[str, Any]:
-    """What ``identity.json`` says of data, partition and initial model. What else it says may be anything.
+    """Checks ``identity.json``: data, partition and initial model. Other names may have any value.
 
     Raises:
-        InputError: If it lacks something, or something is of another type.
+        InputError: If a name is missing, or a value has another type.
     """
     content = _table(where, value)
     _require(where, content, tuple(_IDENTITY))
@@ -104,10 +104,10 @@ def check_identity(where: str, value: Any) -> dict[str, Any]:
 
 
 def check_partition(where: str, value: Any) -> dict[str, Any]:
-    """The statistics of a partition, its fingerprint among them.
+    """Checks the statistics of a partition, its fingerprint among them.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If the fingerprint is missing, or a value isn't plain.
     """
     content: dict[str, Any] = conform(where, value, dict[str, Any])
     _require(where, content, ("fingerprint",))
@@ -116,10 +116,10 @@ def check_partition(where: str, value: Any) -> dict[str, Any]:
 
 
 def check_environment(where: str, value: Any) -> dict[str, Any]:
-    """What ``environment.json`` says: plain facts by name.
+    """Checks ``environment.json``: plain values by name.
 
     Raises:
-        InputError: If it says anything else.
+        InputError: If a value isn't plain.
     """
     content: dict[str, Any] = conform(where, value, dict[str, Any])
     for name in ("command", "working_directory"):
@@ -129,10 +129,10 @@ def check_environment(where: str, value: Any) -> dict[str, Any]:
 
 
 def check_metrics(where: str, row: Any) -> dict[str, Any]:
-    """The metrics of a round: ``round``, and a number or nothing under each other name.
+    """Checks the metrics of a round: ``round``, and a number or null under each other name.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If a value has another type, or an accuracy isn't between 0 and 1.
     """
     content: dict[str, Any] = conform(where, row, dict[str, float | None])
     _require(where, content, ("round",))
@@ -169,7 +169,7 @@ def _check_count(where: str, value: Any) -> None:
 def _one_of(where: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     if value is None and type(None) in kinds:
         return None
-    (kind,) = (kind for kind in kinds if kind is not type(None))  # a union is of one type and None
+    (kind,) = (kind for kind in kinds if kind is not type(None))  # our unions are of one type and None
     return conform(where, value, kind)
 
 
@@ -206,7 +206,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value is of a plain type; numbers are finite and of a size that can be worked with."""
+    """Whether a value is of a plain type; a number must also be finite and within the limits above."""
     if kind is float:
         return type(value) in (int, float) and abs(value) <= _LARGEST
     if kind is int:

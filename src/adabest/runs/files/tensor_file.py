@@ -1,7 +1,7 @@
-"""Safetensors files of any size, written piece by piece, so that nothing needs to be held in memory twice.
+"""Safetensors files of any size, written piece by piece, so that no tensor is held in memory twice.
 
-The format: the length of a header in eight bytes, the header as JSON, with name, type, shape and place of each tensor,
-and the bytes of the tensors one after another.
+The format: the length of a header in eight bytes, the header as JSON, with name, type, shape and offsets of each
+tensor, and the bytes of the tensors one after another.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _TYPES = {
     torch.bool: "BOOL",
 }
 _ALIGNMENT = 8
-_CHUNK = 16 * 2**20  # bytes that are on their way to the disk at a time
+_CHUNK = 16 * 2**20  # bytes that are written at a time
 
 
 def write_tensors(file: BinaryIO, tensors: Mapping[str, Pieces], metadata: Mapping[str, str] | None = None) -> str:
@@ -40,9 +40,9 @@ def write_tensors(file: BinaryIO, tensors: Mapping[str, Pieces], metadata: Mappi
         metadata: Texts by name that go with them.
 
     Returns:
-        The sha256 sum of its bytes.
+        The sha256 checksum of its bytes.
     """
-    # Wide types first, as the format's own writer has them: then each tensor begins where its type may begin.
+    # Wide types first, as the format's own writer does: then each tensor is aligned for its type.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize)
     digest = hashlib.sha256()
     for piece in _contents(dict(ordered), metadata or {}):

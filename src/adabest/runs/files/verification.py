@@ -1,4 +1,4 @@
-"""Verification: which files of a run's folder are what the run wrote, and what can still be done with it."""
+"""Verification of a run's folder: which of its files are as the run wrote them, and whether it can be resumed."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -25,12 +25,12 @@ State = Literal["whole", "damaged", "missing", "foreign", "unproven"]
 
 
 class Finding(NamedTuple):
-    """What was found out about a file or a folder.
+    """The state of a file or a folder.
 
     Attributes:
-        path: Which.
-        state: ``whole``; ``damaged``; ``missing``; ``foreign``: it isn't the run's; or ``unproven``: nothing tells.
-        words: What is known, and what can still be done.
+        path: The file or folder.
+        state: ``whole``; ``damaged``; ``missing``; ``foreign``: it isn't the run's; or ``unproven``: no checksum.
+        words: The details, and what can still be done.
     """
 
     path: Path
@@ -39,10 +39,10 @@ class Finding(NamedTuple):
 
 
 def verify_run(path: Path) -> list[Finding]:
-    """Looks at every file of a run's folder that anything depends on.
+    """Checks every file of a run's folder that a result or a resume depends on.
 
     Returns:
-        What was found of the folder as a whole, then of each file that isn't whole.
+        A finding for the folder as a whole, then one for each file that isn't whole.
     """
     folder = RunFolder(path)
     try:
@@ -63,7 +63,7 @@ def verify_run(path: Path) -> list[Finding]:
 
 
 def _entries(folder: RunFolder) -> Iterator[Finding]:
-    """What shouldn't be there."""
+    """Findings for entries that shouldn't be in the folder."""
     for entry in sorted(folder.path.iterdir()):
         if entry.is_symlink():
             yield Finding(entry, "foreign", "a symbolic link, through which nothing is written")
@@ -71,11 +71,11 @@ def _entries(folder: RunFolder) -> Iterator[Finding]:
             yield Finding(entry, "foreign", "not a file of the run")
         elif entry.is_dir() != (entry.name in files.FOLDERS):
             kind = "folder" if entry.name in files.FOLDERS else "file"
-            yield Finding(entry, "damaged", f"it should be a {kind}; remove what lies there")
+            yield Finding(entry, "damaged", f"it should be a {kind}; remove it")
 
 
 def _files(folder: RunFolder, manifest: Manifest) -> Iterator[Finding | None]:
-    """What is wrong with what should be there."""
+    """Findings for the run's own files; None for those that are whole."""
     has_ended = manifest.has_ended()
     yield _checked(folder / files.STATUS, lambda: find_standing(folder, manifest))
     config = folder / files.CONFIG
@@ -108,7 +108,7 @@ def _foreign(path: Path, manifest: Manifest) -> Finding | None:
 
 
 def _outlook(folder: RunFolder, manifest: Manifest | None, found: list[Finding]) -> Finding:
-    """The folder as a whole, and what can be done with it."""
+    """The finding for the folder as a whole, with advice."""
     again = "bring back a good copy, or make the run anew from its settings"
     bad = [finding for finding in found if finding.path.parent != folder / files.CHECKPOINTS]
     if manifest is None:

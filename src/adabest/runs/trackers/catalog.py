@@ -1,6 +1,6 @@
-"""The names of trackers.
+"""The catalog of trackers by name.
 
-One's own is a class ``module:Class`` with the methods of ``Callback``; its options stand behind the name, as in
+A tracker of your own is a class ``module:Class`` with the methods of ``Callback``. Options stand behind the name, as in
 ``wandb,project=mine``.
 """
 
@@ -27,17 +27,17 @@ def check_trackers(specifications: Iterable[str]) -> None:
     """Makes sure that trackers can be made, without making them.
 
     Raises:
-        InputError: If there is no such logger, it has no such option, or its package isn't installed.
+        InputError: If a tracker is unknown, has no such option, or needs a package that isn't installed.
     """
     for specification in specifications:
         _find(specification)
 
 
 def make_tracker(specification: str) -> Callback:
-    """Makes a logger from a specification such as ``wandb,project=mine``.
+    """Makes a tracker from a specification such as ``wandb,project=mine``.
 
     Raises:
-        InputError: As ``check_trackers``.
+        InputError: If ``check_trackers`` refuses it.
     """
     kind, options = _find(specification)
     return kind(**options)

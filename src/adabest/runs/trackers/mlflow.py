@@ -1,4 +1,4 @@
-"""MLflow, wherever ``MLFLOW_TRACKING_URI`` says, else in its local database, or without one in the run's folder."""
+"""MLflow: at ``MLFLOW_TRACKING_URI``, else in its local database, or in the run's folder if it has none."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ class MLflow(Callback):
     requires = "mlflow"
 
     def __init__(self, experiment: str = "") -> None:
-        """Chooses where to.
+        """Sets the experiment.
 
         Args:
             experiment: The MLflow experiment. By default ``MLFLOW_EXPERIMENT_NAME``, else adabest.
@@ -40,18 +40,19 @@ class MLflow(Callback):
                 raise InputError(
                     f"{error} Set MLFLOW_TRACKING_URI to a server, or unset it to keep the metrics in the run's folder"
                 ) from error
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # all that mlflow-skinny has without a server
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the only store of mlflow-skinny without a server
             self._client = mlflow.MlflowClient(tracking_uri=(run.folder / files.MLFLOW).resolve().as_uri())
         self._run = self._open(run)
         self._known = {}
-        there = self._client.get_run(self._run).data.params  # which MLflow never lets change, not even data_dir
+        # MLflow refuses to change a parameter, but data_dir may differ in a resumed run: so only new ones are sent.
+        there = self._client.get_run(self._run).data.params
         new = {name: str(value) for name, value in run.config.items() if name not in there}
         self._client.log_batch(self._run, params=[mlflow.entities.Param(name, value) for name, value in new.items()])
         for row in run.rows:
             self.after_evaluation(run, row)
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Sends those metrics of a row that aren't there from before the run was resumed."""
+        """Sends the metrics of a row that MLflow doesn't have yet; before a resume it may have got some."""
         kind: Any = importlib.import_module("mlflow.entities").Metric
         now, step = int(1000 * time.time()), metrics["round"]
         new = {name: value for name, value in numbers(metrics).items() if step not in self._steps(name)}
@@ -60,13 +61,13 @@ class MLflow(Callback):
             self._known[name].add(step)
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """Closes the run; one that was interrupted counts as killed until it is resumed."""
+        """Closes the run. An interrupted one has MLflow's status KILLED until it is resumed."""
         for name, value in ending.facts().items():
             self._client.set_tag(self._run, name, str(value))
         self._client.set_terminated(self._run, _STATES.get(ending.status, "KILLED"))
 
     def _open(self, run: RunView) -> str:
-        """The id of the MLflow run, which is made if there is none."""
+        """The id of the MLflow run, which is made if it doesn't exist."""
         experiment = self._client.get_experiment_by_name(self._experiment)
         place = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)
         for found in self._client.search_runs([place], f"tags.`{_TAG}` = '{run.id}'"):
@@ -76,7 +77,7 @@ class MLflow(Callback):
         return str(self._client.create_run(place, run_name=run.name, tags=tags).info.run_id)
 
     def _steps(self, metric: str) -> set[int]:
-        """The rounds whose value of a metric MLflow has, asked for once; it would keep a second value beside it."""
+        """The rounds for which MLflow has a metric, read once. A value sent twice would be stored twice."""
         if metric not in self._known:
             history = self._client.get_metric_history(self._run, metric)
             self._known[metric] = {point.step for point in history}

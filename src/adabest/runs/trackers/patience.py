@@ -1,4 +1,4 @@
-"""Trackers under a rule of patience: they get every row once, and never stand in the run's way."""
+"""Trackers whose failures don't stop the run, and which get every row once."""
 
 import warnings
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from adabest.runs.trackers.catalog import make_tracker
 
 
 class PatientTracker(Callback):
-    """A tracker whose failures are logged, and make its rows wait.
+    """A tracker whose failures are logged. Its rows wait until it is tried again.
 
-    How many rows pass until it is tried again doubles with every failure, since an attempt may take minutes.
+    The number of rows until the next attempt doubles with every failure, since an attempt may take minutes.
     """
 
     def __init__(self, name: str, *, resumed: bool) -> None:
@@ -20,7 +20,7 @@ class PatientTracker(Callback):
 
         Args:
             name: Its name, with its options.
-            resumed: Whether the run has begun before. Then a tracker that can't be reached doesn't stop it.
+            resumed: Whether the run is resumed. Only a new run is refused if its tracker can't be reached.
         """
         self._name, self._resumed = name, resumed
         self._tracker = make_tracker(name)
@@ -31,7 +31,7 @@ class PatientTracker(Callback):
         """Opens the tracker.
 
         Raises:
-            InputError: If it can't be reached, and the run hasn't begun yet.
+            InputError: If it can't be reached, and the run is new.
         """
         run.join_group()
         if self._resumed:
@@ -43,14 +43,14 @@ class PatientTracker(Callback):
             raise InputError(f"the logger {self._name!r} can't begin: {error}") from error
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Passes on the rows that wait, unless it is too early to try again."""
+        """Sends the waiting rows, unless it is too early to try again."""
         if self._pause:
             self._pause -= 1
         else:
             self._try(run, lambda: self._deliver(run))
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """Passes on the rows that wait, and closes the tracker."""
+        """Sends the waiting rows, and closes the tracker."""
         self._try(run, lambda: self._deliver(run))
         if self._started:
             self._try(run, lambda: self._tracker.end(run, ending))

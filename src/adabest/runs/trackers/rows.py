@@ -1,4 +1,4 @@
-"""What trackers share."""
+"""Rows of metrics in the form that trackers take."""
 
 from adabest.runs.callbacks.base import Row
 

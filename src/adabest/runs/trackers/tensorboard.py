@@ -9,7 +9,7 @@ from adabest.runs.trackers.rows import numbers
 
 
 class TensorBoard(Callback):
-    """Writes event files. They are written anew when a run is resumed, so they hold what the folder holds."""
+    """Writes event files. They are written anew when a run is resumed, so they have the same rows as the folder."""
 
     requires = "tensorboard"
 
@@ -17,10 +17,10 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def start(self, run: RunView) -> None:
-        """Begins a file with all settings and rows that there are."""
+        """Begins a file with all settings, and all rows so far."""
         tensorboard: Any = importlib.import_module("torch.utils.tensorboard")
-        # A TensorBoard that watches the folder would wait for a file that is gone, so the old ones are only emptied,
-        # and the first thing that it reads in the new one makes it forget what it read before.
+        # A running TensorBoard would wait forever for a removed file, so the old ones are only emptied. The new file's
+        # purge_step makes it forget the steps that it read from them.
         for old in run.folder.glob(EVENTS + "*"):
             old.write_bytes(b"")
         self._writer = tensorboard.SummaryWriter(str(run.folder), purge_step=0)

@@ -1,4 +1,4 @@
-"""Trackio: a local database, or a Space or server as its environment variables say."""
+"""Trackio: a local database, or the Space or server that its environment variables name."""
 
 import contextlib
 import contextvars
@@ -16,7 +16,7 @@ class Trackio(Callback):
     requires = "trackio"
 
     def __init__(self, project: str = "adabest") -> None:
-        """Chooses where to.
+        """Sets the project.
 
         Args:
             project: The Trackio project.
@@ -24,13 +24,14 @@ class Trackio(Callback):
         self._project = project
         self._run: Any = None
         self._next = 0
-        # Trackio has one current run, which ends when another begins, and keeps it in a context variable.
+        # Trackio keeps its one current run in a context variable, and ends it when another begins. With a context of
+        # its own, each run of several trained together stays open.
         self._context = contextvars.Context()
 
     def start(self, run: RunView) -> None:
         """Opens the Trackio run of this name, and sends what it lacks."""
         trackio: Any = importlib.import_module("trackio")
-        with contextlib.redirect_stdout(sys.stderr):  # it prints where to look
+        with contextlib.redirect_stdout(sys.stderr):  # Trackio prints the address of its dashboard
             self._run = self._context.run(
                 trackio.init,
                 project=self._project,
@@ -40,12 +41,12 @@ class Trackio(Callback):
                 resume="allow",
                 embed=False,
             )
-        self._next = self._run._next_step  # one more than the last step that it has; there is no public word for it
+        self._next = self._run._next_step  # one more than its last step; there is no public name for it
         for row in run.rows:
             self.after_evaluation(run, row)
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Sends a row, unless it is there from before the run was resumed."""
+        """Sends a row, unless it was sent before the run was resumed."""
         values = numbers(metrics)
         if values and metrics["round"] >= self._next:
             self._run.log(values, step=metrics["round"])

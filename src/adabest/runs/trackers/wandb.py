@@ -10,7 +10,7 @@ from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.trackers.rows import numbers
 
 _EXIT_CODES = {"finished": 0, "interrupted": 130}
-_PATIENCE = 60.0  # seconds that a run which is over waits for its last rows to be sent; W&B keeps them on disk, too
+_PATIENCE = 60.0  # seconds that an ended run waits until its last rows are sent; W&B has them on disk, too
 
 
 class WandB(Callback):
@@ -19,7 +19,7 @@ class WandB(Callback):
     requires = "wandb"
 
     def __init__(self, project: str = "") -> None:
-        """Chooses where to.
+        """Sets the project.
 
         Args:
             project: The W&B project. By default ``WANDB_PROJECT``, else adabest.
@@ -37,14 +37,14 @@ class WandB(Callback):
             name=run.name,
             group=run.group or None,
             config=dict(run.config),
-            allow_val_change=True,  # data may lie elsewhere when a run is resumed
+            allow_val_change=True,  # data_dir may differ when a run is resumed
             dir=os.environ.get("WANDB_DIR") or str(run.folder),
             resume="allow",
             reinit="create_new",
             settings=wandb.Settings(console="off", quiet=True, finish_timeout=_PATIENCE, finish_timeout_raises=True),
         )
-        # Online this is one more than the last step that the server has. An offline run can't know, and starts from
-        # nothing in a folder of its own; it gets all rows, so the folders that it had before can go.
+        # Online, ``step`` is one more than the server's last step. Offline it is 0, and the run gets a new folder and
+        # all rows, so the folders that it had before are removed.
         self._next = self._run.step
         ours = Path(self._run.dir).parent
         for old in ours.parent.glob(f"offline-run-*-{run.id}"):
@@ -54,7 +54,7 @@ class WandB(Callback):
             self.after_evaluation(run, row)
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Sends a row, unless it is there from before the run was resumed."""
+        """Sends a row, unless it was sent before the run was resumed."""
         values = numbers(metrics)
         if values and metrics["round"] >= self._next:
             self._run.log(values, step=metrics["round"], commit=True)
