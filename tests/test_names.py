@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import catch_figures
 from pages import make_run, store
 from paper_results import made, of
 from small_specification import make_specification
@@ -332,6 +333,11 @@ class TestObjects:
 
 
 class TestReceivedComparisons:
+    @pytest.fixture(autouse=True)
+    def no_figure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Drawing takes longer than everything else."""
+        catch_figures(monkeypatch)
+
     def begin(self, received: Received, *words: Any, **settings: Any) -> None:
         """Begins several runs, and breaks them off."""
         with ends_after(60):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from tiny_runs import arguments, break_off, command, contents, ends_after, results, run, stripes, tiny
+from tiny_runs import HELPERS, arguments, break_off, command, contents, ends_after, results, run, stripes, tiny
 
 import adabest
 from adabest import Config
@@ -490,3 +491,32 @@ def test_the_completion_script_is_sound(printed: Printed) -> None:
     command("--tyro-print-completion", "bash")
     checked = subprocess.run(["bash", "-n"], input=printed.out(), capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_list_shows_the_other_runs_beside_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("good", "bad"):
+        run(tmp_path / name, rounds=1)
+    (tmp_path / "bad" / "status.json").write_text("{")
+    assert command("list", tmp_path) == 0
+    printed = capsys.readouterr()
+    assert "finished" in printed.out
+    assert "status.json is damaged" in printed.err
+
+
+def test_compare_prints_on_a_code_page_without_greek_letters(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONPATH": str(HELPERS)}
+    arguments = [f"--{key.replace('_', '-')}={value}" for key, value in tiny(rounds=1).items()]
+    words = [
+        sys.executable,
+        "-m",
+        "adabest",
+        "compare",
+        "--algorithms",
+        "fedavg",
+        *arguments,
+        "--out",
+        str(tmp_path / "all"),
+    ]
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"algorithm" in done.stdout

@@ -1,5 +1,6 @@
 """Data sets fit together or are refused in words; augmentation does what its one-image description says."""
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from tiny_runs import stripes
 from torch import Tensor
 
 from adabest import random
@@ -275,3 +277,11 @@ class TestAugmentation:
         assert none(images, torch.arange(2)) is images
         assert AUGMENTATIONS.find("none") is none
         assert AUGMENTATIONS.find("flip-crop") is flip_crop
+
+
+def test_a_data_set_made_by_replace_is_checked() -> None:
+    data = stripes()
+    with pytest.raises(InputError, match="there is a label 2, but only 2 classes"):
+        dataclasses.replace(data, classes=2)
+    with pytest.raises(InputError, match="should have the same"):
+        dataclasses.replace(data, y_train=data.y_train[:-1])

@@ -96,3 +96,13 @@ def test_what_is_missing(tmp_path: Path) -> None:
         load_dataset(f"leaf,path={tmp_path}")
     with pytest.raises(InputError, match=r"inputs of 2 numbers can't have the shape \(1, 28, 28\)"):
         load_dataset(write(tmp_path / "set") + ",shape=1x28x28")
+
+
+@pytest.mark.parametrize("data", ['{"x": 5, "y": 3}', '{"x": [[1.0]], "y": 3}', '{"x": 2.5, "y": [1]}'])
+def test_inputs_or_labels_that_are_no_lists_are_refused(data: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        content = f'{{"users": ["u"], "num_samples": [1], "user_data": {{"u": {data}}}}}'
+        (tmp_path / "data" / split / "all.json").write_text(content)
+    with pytest.raises(InputError, match="x should be a list of inputs and y one of labels"):
+        load_dataset(f"leaf,path={tmp_path}")

@@ -288,3 +288,11 @@ class TestSpecifications:
     def test_the_default_folder_has_a_short_name(self) -> None:
         run = adabest.run(show=False, **(SHORT | {"rounds": 1, "dataset": "own_sets:made,path=numbers.txt"}))
         assert run.folder == Path("runs") / f"own_sets-made-adabest-{run.config.digest()}"
+
+
+def test_an_incomplete_data_set_is_listed_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"x")
+    listing = next(listing for listing in adabest.datasets(str(tmp_path)) if listing.name == "mnist")
+    assert listing.here is False
+    assert any("lacks" in words for words in listing.lacks)

@@ -1,8 +1,9 @@
 """Rounds: their metrics, their all-or-nothing, and that they repeat to the last bit."""
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quadratics import random_quadratics, simulate
 from small import (
     METRICS,
     assert_same,
@@ -26,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm, ClientContext, Work
+from adabest.algorithms.base import Algorithm, ClientContext, Replies, ServerContext, Update, Work
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
@@ -503,3 +505,40 @@ def test_a_cohort_that_is_none_is_refused(cohort: list[int] | str) -> None:
     chosen = task.partition.validation[:1].tolist() if cohort == "validation" else cohort
     with pytest.raises(InputError, match="one or more of the training clients"):
         make_simulation(FedAvg(), task).step(cohort=np.array(chosen, dtype=np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoKinds(FedAvg):
+    """A plain mean of gradients first, then a sample-weighted mean of models: replies of two kinds."""
+
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"gradient": ("one",), "model": ("samples",)}
+    phases: ClassVar[tuple[Work, ...]] = (Work.GRADIENT, Work.TRAIN)
+
+    class Gradient(NamedTuple):
+        gradient: Tensor
+
+    def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
+        if context.phase == 0:
+            return client, self.Gradient(model)
+        return super().client_finish(client, message, model, context)
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        if context.phase == 0:
+            return Update(server, cloud, cloud, h=replies.mean("gradient"))
+        return super().server_step(server, cloud, replies, context)
+
+
+def test_exchanges_of_a_round_may_have_replies_of_different_kinds() -> None:
+    task = random_quadratics(0, 3, dim=4, unbalanced=True)
+    two, one = simulate(TwoKinds(), task), simulate(FedAvg(), task)
+    two.step(cohort=np.arange(3))
+    one.step(cohort=np.arange(3))
+    assert torch.equal(two.state.cloud, one.state.cloud)
+    samples_sent = 3 * 8
+    assert two.state.bytes_up == one.state.bytes_up + 3 * 4 * 8
+    assert one.state.bytes_up == 3 * 4 * 8 + samples_sent
+
+
+def test_a_cohort_with_a_client_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="each once"):
+        simulate(FedAvg(), random_quadratics(0, 3, dim=2)).step(cohort=np.array([1, 1]))

@@ -40,6 +40,10 @@ def assert_shares(counts: Counter[int], expected: Sequence[float], rounds: int) 
         assert abs(counts[client] - rounds * share) < 4.5 * np.sqrt(rounds * share * (1 - share)), client
 
 
+# Enough that a wrong probability shows; three times as many show smaller mistakes.
+many_rounds = pytest.mark.parametrize("rounds", [4000, pytest.param(12_000, marks=pytest.mark.soak)])
+
+
 class TestSamplers:
     @pytest.mark.parametrize(
         ("participation", "present", "expected"),
@@ -99,9 +103,9 @@ class TestSamplers:
         }
         assert len(drawn) == 100
 
-    def test_uniform_draws_every_client_and_every_pair_equally_often(self) -> None:
+    @many_rounds
+    def test_uniform_draws_every_client_and_every_pair_equally_often(self, rounds: int) -> None:
         # 3 of 12: a client comes with probability 1/4, a pair with 1/22.
-        rounds = 12_000
         drawn = cohorts(rounds, 12, participation=0.25)
         singles = Counter(itertools.chain.from_iterable(drawn))
         pairs = Counter(itertools.chain.from_iterable(itertools.combinations(cohort, 2) for cohort in drawn))
@@ -110,8 +114,9 @@ class TestSamplers:
             spread = np.sqrt(rounds * share * (1 - share))
             assert max(abs(count - rounds * share) for count in counts.values()) < 4.5 * spread
 
-    def test_bernoulli_is_one_coin_each_given_that_someone_comes(self) -> None:
-        rounds, clients, coin = 12_000, 5, 0.2
+    @many_rounds
+    def test_bernoulli_is_one_coin_each_given_that_someone_comes(self, rounds: int) -> None:
+        clients, coin = 5, 0.2
         drawn = cohorts(rounds, clients, participation=coin, sampler="bernoulli")
         someone = 1 - (1 - coin) ** clients
         assert_shares(Counter(itertools.chain.from_iterable(drawn)), [coin / someone] * clients, rounds)
@@ -131,10 +136,10 @@ class TestSamplers:
         [([1, 2, 3, 4, 5, 6] * 5, 0.066), ([1, 2, 3, 4, 10], 0.4), ([100_000, *[1, 3] * 10], 0.09)],
         ids=["many", "few", "giant"],
     )
+    @many_rounds
     def test_weighted_draws_one_after_another_in_proportion_to_samples(
-        self, samples: list[int], participation: float
+        self, samples: list[int], participation: float, rounds: int
     ) -> None:
-        rounds = 8_000
         drawn = cohorts(rounds, len(samples), samples, participation=participation, sampler="weighted")
         assert {len(cohort) for cohort in drawn} == {2}
         weights = np.array(samples) / sum(samples)

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_runs
 import torch
-from tiny_runs import Several, arguments, command, dropping, results, stripes, tiny
+from tiny_runs import Several, arguments, command, dropping, results, run, stripes, tiny
 from torch import Tensor, nn
 from torch.nn import functional
 
 import adabest
 from adabest import AdaBest, Config, FedAvg, InputError
+from adabest.data.dataset import from_arrays
 from adabest.runs.settings.config import read_toml, resolve, resolve_again, to_toml
 
 # Every setting of a run, each at a value that isn't its default.
@@ -618,3 +620,37 @@ class TestTypeOfFloats:
         with pytest.raises(InputError):
             adabest.run(out=tmp_path / "run", show=False, **tiny(model="tiny_runs:missing"))
         assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize("name", ["out", "show", "target", "config", "overwrite", "algorithms", "hyperparameters"])
+def test_a_hyper_parameter_with_the_name_of_a_setting_is_refused(name: str) -> None:
+    kind = dataclasses.make_dataclass("Own", [(name, float, 1.0)], bases=(FedAvg,), frozen=True)
+    with pytest.raises(InputError, match=f"names a hyper-parameter '{name}', which is a setting of every run"):
+        adabest.run(algorithm=kind())
+
+
+def test_the_path_of_a_data_file_is_kept_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.zeros((40, 4), dtype=np.float32)
+    np.savez("data.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
+    done = run(tmp_path / "run", rounds=1, dataset="data.npz", model="logistic")
+    assert Path(done.config.dataset).is_absolute()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 11, 12, 13, 23, 34, 110])
+def test_defaults_for_a_natural_data_set_leave_no_client_out(clients: int) -> None:
+    owner = np.repeat(np.arange(clients), 3)
+    x, y = np.zeros((len(owner), 2), dtype=np.float32), np.arange(len(owner)) % 2
+    config, _ = resolve({"dataset": from_arrays(x, y, x, y, clients=owner)})
+    assert config.clients is not None
+    assert config.validation_clients is not None
+    assert config.clients + config.validation_clients == clients
+    assert config.clients >= 1
+    assert config.validation_clients == (0 if clients == 1 else -(-clients // 11))
+
+
+def test_an_unknown_partition_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"unknown partition 'shard'; did you mean 'shards'\? Known: .*natural, shards"
+    ):
+        run(tmp_path / "run", partition="shard")

@@ -109,6 +109,14 @@ class TestSafetensors:
             assert file.metadata()["round"] == "2"
 
 
+@pytest.fixture(scope="module")
+def exported(finished: adabest.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its scored model as ONNX, to look at only: an export takes more than a second."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    return finished.export("onnx", out=tmp_path_factory.mktemp("exported") / "model.onnx")
+
+
 class TestOnnx:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
@@ -144,11 +152,11 @@ class TestOnnx:
         self.same(done, done.export("onnx", out=tmp_path / "model.onnx"), stripes().x_test)
         assert done.model(torch.zeros(1, 1, 6, 6, dtype=torch.float64)).dtype == torch.float64
 
-    def test_each_model_is_its_own(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_each_model_is_its_own(self, finished: adabest.Run, exported: Path, tmp_path: Path) -> None:
         x = stripes().x_test
         mean, std = (torch.tensor(finished.identity[name]) for name in ("mean", "std"))
         for which in MODELS:
-            path = finished.export("onnx", which, out=tmp_path / f"{which}.onnx")
+            path = exported if which == "scored" else finished.export("onnx", which, out=tmp_path / f"{which}.onnx")
             with torch.no_grad():
                 expected = finished.load_model(which)((x - mean) / std).numpy()
             np.testing.assert_allclose(self.scores(path, x), expected, rtol=1e-4, atol=1e-4)
@@ -167,9 +175,8 @@ class TestOnnx:
             expected = done.load_model(module=module).float()((x - mean) / std).numpy()
         np.testing.assert_allclose(self.scores(path, x), expected, rtol=1e-4, atol=1e-4)
 
-    def test_metadata_and_nothing_of_this_machine(self, finished: adabest.Run, tmp_path: Path) -> None:
-        path = finished.export("onnx", out=tmp_path / "model.onnx")
-        stored = self.onnx.load(path)
+    def test_metadata_and_nothing_of_this_machine(self, finished: adabest.Run, exported: Path) -> None:
+        stored = self.onnx.load(exported)
         self.onnx.checker.check_model(stored, full_check=True)
         metadata = {entry.key: entry.value for entry in stored.metadata_props}
         assert (
@@ -183,12 +190,8 @@ class TestOnnx:
                 "accuracy": str(finished.final["scored_accuracy"]),
             }.items()
         )
-        content = path.read_bytes()
+        content = exported.read_bytes()
         assert not any(place in content for place in (b".py", str(Path.home()).encode() + b"/", b"stack_trace"))
-
-    def test_it_is_the_same_every_time(self, finished: adabest.Run, tmp_path: Path) -> None:
-        one, two = (finished.export("onnx", out=tmp_path / name).read_bytes() for name in ("one", "two"))
-        assert one == two
 
     def test_nothing_else_is_heard(self, finished: adabest.Run, tmp_path: Path) -> None:
         """In a process of its own, since much is said only once."""
@@ -315,3 +318,13 @@ class TestMistakes:
     def test_no_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert command("export", tmp_path, "--format", "onnx") == 2
         assert f"there is no run in {tmp_path}" in capsys.readouterr().err
+
+
+def test_an_export_of_a_diverged_run_tells_its_own_round(tmp_path: Path) -> None:
+    diverged = run(tmp_path / "run", algorithm="tiny_runs:Bomb", fuse=4, rounds=6, evaluate_every=2)
+    assert (diverged.status, diverged.round) == ("diverged", 4)
+    path = diverged.export("safetensors", "cloud", out=tmp_path / "cloud.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    assert metadata["round"] == "3"
+    assert "accuracy" not in metadata  # the last evaluated round is 2

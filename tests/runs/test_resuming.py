@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_runs
 import torch
@@ -36,6 +37,7 @@ from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.runs import beginning, build, run_loop
+from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints as pace
 from adabest.runs.files.folder import RunFolder
 
@@ -375,3 +377,29 @@ def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path: Path) -> 
     newest.write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(adabest.InputError, match=r"its checkpoint, written by adabest [\d.]+, lacks 'skipped_rounds'"):
         resume(tmp_path / "run")
+
+
+def test_resume_accepts_a_statistic_that_differs_in_its_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may go on on another machine, which computes the statistics anew."""
+    break_off(tmp_path / "run", 30, checkpoint_every=1)
+    before = json.loads((tmp_path / "run" / "identity.json").read_text())["partition"]["mean_label_entropy"]
+    found = []
+
+    def build_elsewhere(*given: Any) -> Any:
+        federation = build_federation(*given)
+        statistics = federation.identity["partition"]
+        statistics["mean_label_entropy"] = float(np.nextafter(statistics["mean_label_entropy"], 9.0))
+        found.append(statistics["mean_label_entropy"])
+        return federation
+
+    monkeypatch.setattr(run_loop, "build_federation", build_elsewhere)
+    assert resume(tmp_path / "run").status == "finished"
+    assert found == [np.nextafter(before, 9.0)]
+
+
+def test_resume_refuses_a_folder_of_runs(tmp_path: Path) -> None:
+    run(tmp_path / "all" / "one", rounds=1)
+    with pytest.raises(InputError, match="there are runs below it"):
+        adabest.resume(tmp_path / "all")

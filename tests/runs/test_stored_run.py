@@ -31,7 +31,7 @@ from tiny_runs import (
     stripes,
     tiny,
 )
-from torch import nn
+from torch import Tensor, nn
 
 import adabest
 from adabest.algorithms.adabest import AdaBest
@@ -540,3 +540,78 @@ def test_settings_of_a_resumed_run_cannot_change(finished: adabest.Run) -> None:
     with pytest.raises(InputError, match="can't be resumed with another 'rounds'"):
         resume(finished.folder, rounds=7)
     assert finished.config.rounds == tiny()["rounds"]
+
+
+class WithCounter(nn.Module):
+    """A classifier with a constant of whole numbers, as an embedding of positions has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a_position", torch.arange(4))
+        self.linear = nn.Linear(36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.linear(x.flatten(1))
+        return scores
+
+
+def test_a_model_with_whole_numbers_is_loaded(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", rounds=1, model=WithCounter())
+    module = done.load_model(module=WithCounter())
+    assert next(module.parameters()).dtype == torch.float32
+
+
+def test_predictions_take_inputs_as_the_data_set_has_them(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", rounds=2)
+    data = stripes()
+    right = (done.predict(data.x_test).argmax(dim=1) == data.y_test).double().mean()
+    assert float(right) == done.final["scored_accuracy"]
+    assert torch.equal(done.predict(data.x_test.numpy()), done.predict(data.x_test))
+
+
+class Unreachable:
+    """A tracker that can't be reached."""
+
+    def start(self, run: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    def after_evaluation(self, run: Any, metrics: Any) -> None:
+        """Never comes to it."""
+
+    def end(self, run: Any, ending: Any) -> None:
+        """Nor to this."""
+
+
+def test_a_run_survives_a_successor_that_can_not_begin(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(InputError, match="can't begin: nobody there"):
+        run(tmp_path / "run", overwrite=True, seed=1, loggers=[f"{__name__}:Unreachable"])
+    assert contents(tmp_path / "run") == before
+    assert not (tmp_path / "run" / ".replaced").exists()
+
+
+def test_remains_of_a_killed_replacement_are_removed(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    (tmp_path / "run" / ".replaced").mkdir()
+    (tmp_path / "run" / ".replaced" / files.CONFIG).write_text("x")
+    with pytest.warns(UserWarning, match="a run was being replaced; the new one had begun, and is here"):
+        again = run(tmp_path / "run", overwrite=True, seed=1)
+    assert again.config.seed == 1
+    assert not (tmp_path / "run" / ".replaced").exists()
+
+
+def test_the_decay_of_beta_is_among_the_curves(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path / "run", beta=0.5, beta_decay=0.1, patience=1, rounds=30, evaluate_every=1, learning_rate=1e-9
+    )
+    betas = finished.curve("beta")[1]
+    assert betas[0] == 0.5
+    assert betas[-1] < 0.1
+    assert "beta" not in run(tmp_path / "plain").final
+
+
+def test_load_refuses_a_folder_of_runs_and_names_one(tmp_path: Path) -> None:
+    run(tmp_path / "one")
+    with pytest.raises(InputError, match=r"there is no run in .*; there are some below it, such as .*one"):
+        adabest.load(tmp_path)
