@@ -97,7 +97,7 @@ def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype)
 
 @every_variant
 @every_dtype
-def test_what_is_sent_has_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
+def test_messages_and_replies_have_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
     """Numbers too: what travels can be put into one buffer."""
     recording = record(name, dtype=dtype)
     sent = [call.result for call in recording.of("downlink")] + [
@@ -426,7 +426,7 @@ def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None
 
 
 @every_variant
-def test_it_learns(name: str) -> None:
+def test_every_algorithm_learns(name: str) -> None:
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     simulation = simulate(make(name), task)
     run(simulation, 40)  # everyone in every round: not all algorithms can do with less
@@ -435,7 +435,7 @@ def test_it_learns(name: str) -> None:
 
 
 @every_variant
-def test_its_metrics_are_finite_and_agree_with_its_state(name: str) -> None:
+def test_metrics_are_finite_and_agree_with_the_state(name: str) -> None:
     simulation = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
     simulation.step()
     metrics = simulation.step(evaluate=True)

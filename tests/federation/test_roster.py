@@ -58,7 +58,9 @@ class TestSamplers:
         ],
     )
     @pytest.mark.parametrize("sampler", ["uniform", "weighted", "round-robin"])
-    def test_exactly_k(self, sampler: str, participation: float, present: int, expected: int) -> None:
+    def test_cohorts_have_exactly_k_clients(
+        self, sampler: str, participation: float, present: int, expected: int
+    ) -> None:
         assert len(cohorts(1, present, participation=participation, sampler=sampler)[0]) == expected
 
     @every_sampler
@@ -69,7 +71,7 @@ class TestSamplers:
         participation=st.floats(0.01, 1.0),
         data=st.data(),
     )
-    def test_some_of_those_present_each_once_and_always_the_same(
+    def test_cohorts_are_clients_present_each_once_and_always_the_same(
         self,
         *,
         sampler: str,
@@ -91,11 +93,11 @@ class TestSamplers:
         assert set(found[0]) <= present
 
     @every_sampler
-    def test_everyone(self, sampler: str) -> None:
+    def test_full_participation_takes_everyone(self, sampler: str) -> None:
         assert cohorts(3, 4, [5, 1, 2, 9], participation=1.0, sampler=sampler) == [[0, 1, 2, 3]] * 3
 
     @pytest.mark.parametrize("sampler", ["uniform", "bernoulli", "weighted"])
-    def test_seed_and_round_matter(self, sampler: str) -> None:
+    def test_cohorts_depend_on_seed_and_round(self, sampler: str) -> None:
         drawn = {
             tuple(cohort)
             for seed in range(10)
@@ -181,7 +183,7 @@ class TestSamplers:
 
     @pytest.mark.parametrize(("sampler", "cost"), [("weighted", 2 * 20), ("round-robin", 0)])
     @pytest.mark.parametrize("clients", [1_000, 100_000])
-    def test_others_cost_by_the_cohort_as_well(
+    def test_other_samplers_cost_by_the_cohort_as_well(
         self, sampler: str, cost: int, clients: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One client has as much as all others: what is looked at must not grow with their number."""
@@ -252,7 +254,7 @@ class TestSamplers:
 
 class TestPopulations:
     @given(seed=st.integers(), churn=st.floats(0.0, 1.0), clients=st.integers(1, 30))
-    def test_who_is_present_is_counted_right(self, seed: int, churn: float, clients: int) -> None:
+    def test_clients_present_are_counted_right(self, seed: int, churn: float, clients: int) -> None:
         samples = np.arange(1, clients + 1)
         roster = make_roster(clients, samples.tolist(), churn=churn, seed=seed, schedule=("4:leave:0", "6:join:0"))
         for round_number in range(1, 12):
@@ -278,7 +280,7 @@ class TestPopulations:
         assert abs(sizes[9] - 200 * (1 + 0.9**10)) < 4.5 * 10
         assert abs(np.mean(sizes[100:]) - 200) < 10
 
-    def test_each_leaves_and_joins_by_a_coin_of_its_own(self) -> None:
+    def test_clients_leave_and_join_by_coins_of_their_own(self) -> None:
         churn, rounds, clients = 0.2, 3_000, 12
         roster = make_roster(clients, churn=churn)
         roster.advance(1)
@@ -295,7 +297,7 @@ class TestPopulations:
         later = flips[:-1] * flips[1:]
         assert_shares(Counter(dict(enumerate(later.sum(axis=0)))), [churn**2] * clients, rounds - 1)
 
-    def test_a_schedule(self) -> None:
+    def test_a_schedule_is_kept(self) -> None:
         schedule = ("1:leave:3-5", "3:join:4", "3:leave:0,2", "5:leave:0-5", "7:join:1")
         roster = make_roster([10, 11, 12, 13, 14, 15], schedule=schedule, participation=1.0)
         present = []
@@ -326,7 +328,7 @@ class TestPopulations:
             ({"sampler": "unifrom"}, "unknown sampler 'unifrom'; did you mean 'uniform'"),
         ],
     )
-    def test_what_can_not_be_is_refused(self, attendance: dict[str, Any], message: str) -> None:
+    def test_impossible_schedules_are_refused(self, attendance: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
             make_roster(6, **attendance)
 
@@ -360,7 +362,7 @@ class TestPopulations:
         assert before + go_on(other, stop + 1) == straight
         assert before + go_on(roster, stop + 1) == straight
 
-    def test_what_a_round_costs_does_not_depend_on_the_population(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_cost_of_a_round_does_not_depend_on_the_population(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Counted, not timed: swaps, and coins that were drawn."""
         swaps: list[int] = []
         original = Roster._swap

@@ -195,7 +195,7 @@ class TestUnchanged:
     def test_results_of_the_repository_are_read(self, name: str) -> None:
         assert Results.read(KEPT / f"{name}.json").runs
 
-    def test_what_the_changes_begin_with_is_accepted(self, tmp_path: Path) -> None:
+    def test_results_before_any_change_are_accepted(self, tmp_path: Path) -> None:
         """Else the tests above would hold for an empty reason."""
         assert all(check_results(content, tmp_path, drawn=name == "table1") for name, content in RESULTS.items())
         assert check_costs(COSTS, tmp_path)
