@@ -402,9 +402,14 @@ def with_sorted_cohorts(name: str) -> Snapshot:
     return sorted_cohort.snapshot()
 
 
+@functools.cache
+def reply_type(name: str) -> Any:
+    return type(record(name).of("client_finish")[0].result[1])
+
+
 def make_reply(name: str, client: int) -> Any:
     """A reply of the algorithm's type; sums of such depend on their order in the last bits."""
-    kind = type(record(name).of("client_finish")[0].result[1])
+    kind = reply_type(name)
     generator = torch.Generator().manual_seed(client)
     return kind(*(torch.rand(1, generator=generator, dtype=torch.float64) for _ in kind._fields))
 

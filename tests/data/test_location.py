@@ -120,6 +120,7 @@ def torch_labels(labels: list[int]) -> Any:
     return from_arrays(np.zeros((len(labels), 2)), labels, np.zeros((1, 2)), [0]).y_train
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestComparisons:
     def compare(self, folder: Path, data_dir: Path) -> adabest.Comparison:
         own: dict[str, Any] = {"data_dir": str(data_dir), "lanes": 1, "engine": "reference"}  # heartbeats are counted

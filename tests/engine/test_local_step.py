@@ -29,7 +29,7 @@ class TestLocalStep:
         assert torch.equal(self.W, torch.tensor([1.0, 2.0], dtype=torch.float64))  # the argument is untouched
         return moved.tolist()
 
-    def test_by_hand(self) -> None:
+    def test_a_local_step_is_that_by_hand(self) -> None:
         free = LocalTraining(clip=0)
         assert self.step(free) == [1 - 1.5, 2 - 2.0]
         assert self.step(free, scale=2.0) == [1 - 3.0, 2 - 4.0]
@@ -55,12 +55,12 @@ class TestLocalStep:
         assert self.step(LocalTraining(clip=5.0)) == self.step(LocalTraining(clip=0))
         assert self.step(LocalTraining(clip=1e6)) == self.step(LocalTraining(clip=0))
 
-    def test_zero_gradient(self) -> None:
+    def test_a_gradient_of_zero_moves_nothing(self) -> None:
         still = local_step(self.W, torch.zeros_like(self.W), Correction(self.W), 0.5, LocalTraining(clip=1.0))
         assert torch.equal(still, self.W)
 
     @given(st.integers(0, 1000))
-    def test_batched_is_one_by_one(self, seed: int) -> None:
+    def test_a_step_of_many_is_that_of_each(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         w, gradient, offset = torch.randn(3, 4, 5, 6, generator=generator, dtype=torch.float64) * 3
         scale, rho, rho_prime = torch.rand(3, 4, 5, 1, generator=generator, dtype=torch.float64)
@@ -92,7 +92,7 @@ class TestLocalTraining:
             ("clip", math.inf),
         ],
     )
-    def test_ranges_of_local_training(self, name: str, value: float) -> None:
+    def test_settings_out_of_range_are_refused(self, name: str, value: float) -> None:
         with pytest.raises(InputError, match=f"{name} = {value}: it must be finite and"):
             LocalTraining(**{name: value})
 

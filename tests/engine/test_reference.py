@@ -47,7 +47,7 @@ class TestRules:
             ("server_rate", math.inf),
         ],
     )
-    def test_ranges_of_rules(self, name: str, value: float) -> None:
+    def test_a_server_rate_out_of_range_is_refused(self, name: str, value: float) -> None:
         with pytest.raises(InputError, match=f"{name} = {value}: it must be above 0"):
             Rules(**{name: value})  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ class TestReduction:
 
 
 class TestScoredModel:
-    def test_nobody_yet(self) -> None:
+    def test_the_scored_model_of_nobody_is_the_initial_one(self) -> None:
         initial = torch.tensor([1.0, 2.0])
         assert torch.equal(ScoredModel.empty(initial).value(initial), initial)
         assert torch.equal(ScoredModel.empty(initial).value(initial, all_samples=5.0), initial)
@@ -168,7 +168,9 @@ class TestScoredModel:
         st.lists(st.tuples(st.integers(0, 4), st.integers(-100, 100)), min_size=1, max_size=12),
         st.lists(st.integers(1, 9), min_size=5, max_size=5),
     )
-    def test_is_the_weighted_mean_of_the_latest(self, updates: list[tuple[int, int]], sizes: list[int]) -> None:
+    def test_the_scored_model_is_the_weighted_mean_of_the_latest(
+        self, updates: list[tuple[int, int]], sizes: list[int]
+    ) -> None:
         initial = torch.tensor([7.0], dtype=torch.float64)
         scored, latest = ScoredModel.empty(initial), dict[int, int]()
         for client, value in updates:

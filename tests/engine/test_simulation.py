@@ -61,7 +61,7 @@ class TestMetrics:
     def test_keys_and_their_order(self) -> None:
         assert tuple(evaluated(make_simulation(FedAvg(), make_task()))) == METRICS
 
-    def test_only_when_asked_for(self) -> None:
+    def test_metrics_come_only_when_asked_for(self) -> None:
         assert make_simulation(FedAvg(), make_task()).step() is None
 
     def test_the_three_models_are_tested(self) -> None:
@@ -123,7 +123,7 @@ class TestMetrics:
         expected = np.mean([0.1 * norm(simulation.client_state(client).h) for client in seen])
         assert metrics["client_h_norm"] == pytest.approx(expected)
 
-    def test_what_an_algorithm_has_not_is_none(self) -> None:
+    def test_metrics_that_an_algorithm_does_not_have_are_none(self) -> None:
         simulation = make_simulation(FedAvg(), make_task(validation=0))
         simulation.step()
         metrics = evaluated(simulation)
@@ -166,7 +166,7 @@ class TestScoredModel:
 
     @pytest.mark.parametrize("scored_clients", ["seen", "all"])
     @pytest.mark.parametrize("weighted", [False, True])
-    def test_is_the_mean_of_the_latest_client_models(
+    def test_the_scored_model_is_the_mean_of_the_latest_client_models(
         self, weighted: bool, scored_clients: Literal["seen", "all"]
     ) -> None:
         task = make_task(unbalance=0.5, **FLOAT64)
@@ -266,7 +266,7 @@ class TestAllOrNothing:
         self.interrupt_in_round_three(1 + moment % (self.uninterrupted()[0] - 4))
 
     @pytest.mark.parametrize("from_the_end", [0, 1, 2, 3])
-    def test_nor_does_an_interrupted_evaluation(self, from_the_end: int) -> None:
+    def test_an_interrupted_evaluation_leaves_no_trace(self, from_the_end: int) -> None:
         # The last four beats are those of the three test passes and of the validation.
         self.interrupt_in_round_three(self.uninterrupted()[0] - from_the_end)
 
@@ -311,7 +311,7 @@ class TestAllOrNothing:
             simulation.step()
         assert_same(simulation.snapshot(), before)
 
-    def test_divergence_in_the_evaluation(self) -> None:
+    def test_divergence_in_the_evaluation_is_told(self) -> None:
         class Overflows(ClassificationTask):
             def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
                 return Scores(loss=float("inf"), accuracy=0.1)
@@ -383,7 +383,7 @@ class TestRepeats:
         assert_same(snapshot, kept)
         assert evaluated(second) == expected
 
-    def test_what_clients_keep_may_have_any_name(self) -> None:
+    def test_client_fields_may_have_any_name(self) -> None:
         simulation = make_simulation(Remembers(), make_task(), participation=1.0)
         for _ in range(2):
             simulation.step()

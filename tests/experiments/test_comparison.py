@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from figures import catch_figures
 from matplotlib.image import imread
 from tiny_runs import (
     Bomb,
@@ -67,12 +66,6 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def times(folder: Path) -> dict[Path, int]:
     """When each file of a run was last written."""
     return {path: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != ".lock"}
-
-
-@pytest.fixture
-def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than everything else; where nobody looks at the figure, there is none."""
-    catch_figures(monkeypatch)
 
 
 @pytest.mark.usefixtures("no_figure")

@@ -174,6 +174,7 @@ class TestRuns:
         assert adabest.load(tmp_path / "killed").reason == straight.reason
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestTelling:
     def test_the_command_line_tells_of_an_early_end(
         self, goal: tuple[float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]

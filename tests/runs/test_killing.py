@@ -91,11 +91,11 @@ LABELS = [f"{name},seed={seed}" for name in ("fedavg", "adabest") for seed in (0
 
 def test_lanes_killed_twice_end_as_if_never_killed(tmp_path: Path) -> None:
     """Once all together, once one alone and the others in smaller company."""
-    settings = {**SLOW, "rounds": 24}
+    settings = {**SLOW, "rounds": 32}
     straight = adabest.compare(algorithms=["fedavg", "adabest"], seeds=[0, 1], out=tmp_path / "straight", **settings)
     folder = tmp_path / "killed"
     folders = [folder / label for label in LABELS]
-    for line, goal in ((["compare", *arguments(**settings, out=folder), *LANES], 20), (["resume", folder], 60)):
+    for line, goal in ((["compare", *arguments(**settings, out=folder), *LANES], 30), (["resume", folder], 90)):
         with process(*line) as child:
             wait_for_rounds(child, goal, *folders)
             child.kill()

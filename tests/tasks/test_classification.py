@@ -72,7 +72,7 @@ class TestClassificationTask:
         close(task.full_gradient(w, client), torch.stack(each).mean(0))
         assert task.model.module.training
 
-    def test_test_scores_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_test_scores_are_those_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("adabest.tasks.classification._EVALUATION_BATCH", 7)
         task = make_task(dropout=0.5, augmentation=flip_crop, **FLOAT64)
         data, w = make_dataset(), torch.linspace(-1, 1, task.initial_model().numel(), dtype=torch.float64)
@@ -83,7 +83,7 @@ class TestClassificationTask:
         assert scores.accuracy == float((output.argmax(1) == data.y_test).double().mean())
         assert task.model.module.training
 
-    def test_validation_scores_by_hand(self) -> None:
+    def test_validation_scores_are_those_by_hand(self) -> None:
         task = make_task(unbalance=0.5, validation=12, dropout=0.5, **FLOAT64)
         data, w = make_dataset(), task.initial_model()
         accuracies = []
@@ -97,7 +97,7 @@ class TestClassificationTask:
         assert scores.spread == pytest.approx(np.std(accuracies))
         assert scores.worst_tenth == pytest.approx(np.mean(sorted(accuracies)[:2]))  # ⌈12 / 10⌉ of them
 
-    def test_nobody_to_validate_on(self) -> None:
+    def test_a_task_without_validation_clients_has_no_scores(self) -> None:
         task = make_task(validation=0)
         assert task.validate(task.initial_model()) is None
 
@@ -144,7 +144,7 @@ class TestClassificationTask:
         with pytest.raises(InputError, match=message):
             make_task(**options)
 
-    def test_any_loss_with_the_right_signature(self) -> None:
+    def test_any_loss_with_the_right_signature_is_taken(self) -> None:
         def squares(scores: Tensor, y: Tensor) -> Tensor:
             return ((scores - functional.one_hot(y, 3)) ** 2).mean()
 
