@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from figures import catch_figures
 from hypothesis import settings
 
 from adabest.registry import naming
@@ -55,3 +56,9 @@ def trusting() -> Iterator[None]:
     """Imports names of one's own as if a person's call had named them, for tests of what lies below such calls."""
     with naming(trust=True):
         yield
+
+
+@pytest.fixture
+def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saves no figure, where nobody looks at it: drawing takes longer than everything else."""
+    catch_figures(monkeypatch)

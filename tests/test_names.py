@@ -149,7 +149,7 @@ class TestReceivedRuns:
         assert adabest.load(folder).config.flat()[field] in (FIELDS[field], [FIELDS[field]])
         assert not received.ran
 
-    def test_a_run_is_not_resumed(self, received: Received, field: str, said: Said) -> None:
+    def test_a_run_that_names_code_is_not_resumed(self, received: Received, field: str, said: Said) -> None:
         folder = received.begun(**{field: FIELDS[field]})
         said()
         assert command("resume", folder) == 2
@@ -160,7 +160,7 @@ class TestReceivedRuns:
             resume(folder)
         assert not received.ran
 
-    def test_unless_the_call_names_it_again(self, received: Received, field: str) -> None:
+    def test_a_run_is_resumed_by_a_call_that_names_its_code(self, received: Received, field: str) -> None:
         folder = received.begun(**{field: FIELDS[field]})
         with pytest.raises(InputError):
             resume(folder, allow=["received:something_else"])
@@ -178,7 +178,7 @@ class TestReceivedRuns:
         with pytest.raises(InputError, match=r"partition.* 'received:deal' isn't imported"):
             resume(folder)
 
-    def test_or_trusts_it(self, received: Received, field: str) -> None:
+    def test_a_run_is_resumed_by_a_call_that_trusts_it(self, received: Received, field: str) -> None:
         folder = received.begun(**{field: FIELDS[field]})
         assert command("resume", folder, "--trust") == 0
         assert adabest.load(folder).status == "finished"
@@ -217,7 +217,7 @@ class TestReceivedRuns:
             assert loaded.predict(stripes().x_test[:2]).shape == (2, 3)
         assert not received.ran
 
-    def test_a_model_that_may_be_imported(self, received: Received) -> None:
+    def test_a_model_that_is_allowed_is_imported(self, received: Received) -> None:
         folder = received.finished(model="received:wide,width=5")
         inputs = stripes().x_test[:2]
         expected = adabest.load(folder, allow="received:wide").predict(inputs)
@@ -248,7 +248,9 @@ class TestReceivedRuns:
         assert "'subprocess:getoutput' isn't imported" in said()
         assert not (tmp_path / "hidden").exists()
 
-    def test_where_it_says_it_began_is_not_searched(self, received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_folder_where_a_run_began_is_searched_only_with_trust(
+        self, received: Received, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The folder of the modules is only in the run's environment now, which a file says."""
         monkeypatch.chdir(received.folder)
         break_off(received.folder.parent / "run", 30, Interrupted, algorithm="received:Mine")
@@ -260,6 +262,7 @@ class TestReceivedRuns:
         assert resume(Path("run"), trust=True).status == "finished"
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestObjects:
     """What is passed to ``adabest.resume`` counts as named, and is checked against the name that is stored."""
 
@@ -273,13 +276,13 @@ class TestObjects:
         }
 
     @pytest.mark.parametrize("field", ["dataset", "algorithm", "model", "loss"])
-    def test_one_in_place_of_a_name(self, received: Received, field: str) -> None:
+    def test_an_object_stands_for_a_name(self, received: Received, field: str) -> None:
         folder = received.begun(**{field: FIELDS[field]})
         done = resume(folder, **{field: self.objects()[field]})
         assert (done.status, getattr(done.config, field)) == ("finished", FIELDS[field])
         assert results(folder) == results(run(Path("straight"), **_listed({field: FIELDS[field]})).folder)
 
-    def test_all_of_them(self, received: Received) -> None:
+    def test_objects_must_stand_for_all_names(self, received: Received) -> None:
         names = {name: FIELDS[name] for name in self.objects()}
         folder = received.begun(**names)
         with pytest.raises(InputError, match="received:Mine"):
@@ -295,7 +298,7 @@ class TestObjects:
             ("dataset", 3),
         ],
     )
-    def test_another_one_is_refused(self, received: Received, field: str, other: Any) -> None:
+    def test_another_object_is_refused(self, received: Received, field: str, other: Any) -> None:
         folder = received.begun(**{field: FIELDS[field]})
         with pytest.raises(InputError, match=f"its {field} is {own(field)}|should be a name or a Dataset"):
             resume(folder, **{field: other})
@@ -325,12 +328,13 @@ class TestObjects:
         assert [one.status for one in done.runs.values()] == ["finished", "finished"]
         assert done.runs["mine"].config.algorithm == "received:Mine"
 
-    def test_the_model_that_a_named_data_set_brings_along(self, received: Received, said: Said) -> None:
+    def test_a_named_data_set_may_bring_a_model_along(self, received: Received, said: Said) -> None:
         folder = received.begun(dataset="received:with_a_model")
         assert adabest.load(folder).config.model == "received:wide,width=5"
         assert command("resume", folder, "--allow", "received:with_a_model") == 0
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestReceivedComparisons:
     def begin(self, received: Received, *words: Any, **settings: Any) -> None:
         """Begins several runs, and breaks them off."""
@@ -347,13 +351,13 @@ class TestReceivedComparisons:
         assert not received.ran
 
     @pytest.mark.parametrize("field", [name for name in FIELDS if name != "algorithm"])
-    def test_a_comparison(self, received: Received, field: str, said: Said) -> None:
+    def test_a_comparison_that_names_code_is_not_resumed(self, received: Received, field: str, said: Said) -> None:
         self.begin(received, "compare", "--algorithms", "fedavg", "adabest", **{field: FIELDS[field]})
         assert f"adabest resume all --allow {own(field)}\n" in said()
         self.refused(received, own(field), said)
         assert command("resume", "all", "--allow", own(field)) == 0
 
-    def test_its_algorithms(self, received: Received, said: Said) -> None:
+    def test_algorithms_of_a_comparison_are_not_imported(self, received: Received, said: Said) -> None:
         given = ["compare", "--algorithms", "fedavg", "received:Mine,gamma=0.2"]
         self.begin(received, *given, partition="received:deal")
         assert "adabest resume all --allow received:deal received:Mine\n" in said()
@@ -364,7 +368,7 @@ class TestReceivedComparisons:
         received.forget()
         assert command("resume", "all", "--trust") == 0
 
-    def test_the_same_command_names_it(self, received: Received) -> None:
+    def test_the_same_command_names_the_code_again(self, received: Received) -> None:
         given = ["compare", "--algorithms", "fedavg", "received:Mine,gamma=0.2"]
         self.begin(received, *given)
         assert command(*given, *arguments(**tiny(), out="all")) == 0
@@ -378,25 +382,25 @@ class TestReceivedComparisons:
         assert not received.ran
 
     @pytest.mark.parametrize("kind", ["sweep", "tune"])
-    def test_what_is_varied(self, received: Received, kind: str, said: Said) -> None:
+    def test_varied_values_are_not_imported(self, received: Received, kind: str, said: Said) -> None:
         self.begin(received, kind, "--vary", "model=received:network,logistic")
         assert "adabest resume all --allow received:network\n" in said()
         self.refused(received, "received:network", said)
         assert command("resume", "all", "--allow", "received:network") == 0
 
     @pytest.mark.parametrize("kind", ["sweep", "tune"])
-    def test_the_algorithm_of_a_sweep(self, received: Received, kind: str, said: Said) -> None:
+    def test_the_algorithm_of_a_sweep_is_not_imported(self, received: Received, kind: str, said: Said) -> None:
         self.begin(received, kind, "--vary", "gamma=0.1,0.2", algorithm="received:Mine")
         self.refused(received, "received:Mine", said)
         assert command("resume", "all", "--trust") == 0
 
-    def test_a_space(self, received: Received, said: Said) -> None:
+    def test_values_of_a_space_are_not_imported(self, received: Received, said: Said) -> None:
         pytest.importorskip("optuna")
         self.begin(received, "tune", "--space", "model=received:network,logistic", "--trials", 2)
         self.refused(received, "received:network", said)
 
     @pytest.mark.parametrize("line", ['config = "mine.toml"', "overwrite = true"])
-    def test_its_file_cannot_say_more_than_settings(self, received: Received, line: str) -> None:
+    def test_the_file_of_a_comparison_cannot_say_more_than_settings(self, received: Received, line: str) -> None:
         self.begin(received, "compare", "--algorithms", "fedavg", "adabest", loss="received:loss")
         Path("mine.toml").write_text('loss = "received:loss"\n')
         path = Path("all/comparison.toml")
@@ -407,9 +411,10 @@ class TestReceivedComparisons:
         assert before == (Path("all/fedavg/config.toml").stat().st_ino, Path("all/fedavg/metrics.jsonl").read_bytes())
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestReceivedFiles:
     @pytest.mark.parametrize("field", ["dataset", "partition", "algorithm", "model", "loss", "loggers"])
-    def test_a_file_of_results(self, received: Received, tmp_path: Path, field: str) -> None:
+    def test_a_file_of_results_imports_nothing(self, received: Received, tmp_path: Path, field: str) -> None:
         hidden = f"subprocess:getoutput,cmd=touch {tmp_path / 'hidden'}"
         for name in (hidden, FIELDS[field]):
             settings = {"dataset": "stripes", "clients": 8, **_listed({field: name})}
@@ -435,7 +440,7 @@ class TestReceivedFiles:
         ids=lambda chosen: str(next(iter(chosen))),
     )
     @pytest.mark.parametrize("kept", [False, True])
-    def test_choices(
+    def test_choices_may_hold_hyper_parameters_only(
         self, received: Received, chosen: dict[str, Any], kept: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cell = {"iid/few": {"dataset": "stripes"}}
@@ -449,10 +454,11 @@ class TestReceivedFiles:
         assert not received.ran
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestNamed:
     """What a person says counts: on the command line, in Python, and in a file that they name as configuration."""
 
-    def test_a_configuration_file(self, received: Received, field: str) -> None:
+    def test_a_configuration_file_names_code(self, received: Received, field: str) -> None:
         value = json.dumps(_listed({field: FIELDS[field]})[field])
         Path("mine.toml").write_text(f"{field} = {value}\n")
         settings = {name: given for name, given in tiny(rounds=1).items() if name != field}
@@ -462,7 +468,7 @@ class TestNamed:
         adabest.run("mine.toml", out="python", show=False, **settings)
         assert received.ran
 
-    def test_other_calls(self, received: Received) -> None:
+    def test_other_calls_name_code(self, received: Received) -> None:
         assert command("partition", "--dataset", "received:data", "--partition", "received:deal", "--clients", 8) == 0
         assert command("costs", "--algorithms", "received:Mine", "--model", "received:wide,width=3") == 0
         assert command("illustrate", "--algorithms", "received:Mine") == 0
@@ -476,7 +482,7 @@ class TestNamed:
             resume(Path("run"))
 
     @pytest.mark.parametrize("name", ["my_module", "my_module:", "--x:y", "a:b\n", 3])
-    def test_what_cannot_be_allowed(self, name: Any, received: Received) -> None:
+    def test_values_that_cannot_be_allowed_are_refused(self, name: Any, received: Received) -> None:
         with pytest.raises(InputError, match="what can be allowed has the form module:attribute"):
             adabest.load("run", allow=[name])
 
@@ -499,7 +505,7 @@ class TestRule:
         with pytest.raises(InputError, match="isn't imported"):
             REGISTRY.find("math:pi")
 
-    def test_they_end_with_an_error(self) -> None:
+    def test_names_end_with_an_error(self) -> None:
         with pytest.raises(ZeroDivisionError), naming("math:pi", trust=True):
             raise ZeroDivisionError
         assert not named_now().everything
@@ -538,7 +544,7 @@ class TestRule:
             ("my:", []),
         ],
     )
-    def test_what_values_name(self, values: Any, names: list[str]) -> None:
+    def test_names_are_found_in_values(self, values: Any, names: list[str]) -> None:
         assert own_names(values) == names
 
     def test_code_that_runs_may_name_more(self) -> None:
@@ -581,7 +587,7 @@ class TestOnesOwnMistakes:
         with pytest.raises(ZeroDivisionError), blaming("data set", "digits"):
             raise ZeroDivisionError
 
-    def test_a_partition_does_too(self, received: Received, said: Said) -> None:
+    def test_a_partition_says_where_it_broke(self, received: Received, said: Said) -> None:
         assert command("partition", "--dataset", "stripes", "--partition", "received:broken", "--clients", 8) == 2
         assert "partition 'received:broken' raised TypeError" in said()
 
@@ -599,7 +605,7 @@ class TestWorkingDirectory:
         for name in ("only_here", "beside"):
             sys.modules.pop(name, None)
 
-    def test_it_is_not_searched_for_packages(self, here: Path) -> None:
+    def test_the_working_directory_is_not_searched_for_packages(self, here: Path) -> None:
         """Else a received folder could hold the package of a logger that isn't installed."""
         run(here / "run", rounds=1)
         for words in (["list", "."], ["show", "run"], ["report", "run"], ["resume", "run"], ["run", "--help"]):
@@ -610,7 +616,7 @@ class TestWorkingDirectory:
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("beside")
 
-    def test_a_named_module_is_found_in_it(self, here: Path) -> None:
+    def test_a_named_module_is_found_in_the_working_directory(self, here: Path) -> None:
         before = list(sys.path)
         with naming("only_here:Mine"):
             assert REGISTRY.find("only_here:Mine") is adabest.FedAvg
@@ -627,7 +633,9 @@ class TestWorkingDirectory:
         with naming("only_here:Mine"), pytest.raises(InputError, match="No module named 'not_installed'"):
             REGISTRY.find("only_here:Mine")
 
-    def test_a_working_directory_that_is_gone(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_working_directory_that_is_gone_is_not_searched(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def gone() -> str:
             raise FileNotFoundError(2, "No such file or directory")
 

@@ -36,7 +36,7 @@ def install(folder: Path, entry_points: str) -> None:
     importlib.invalidate_caches()
 
 
-def test_builtin_names() -> None:
+def test_builtin_names_are_found() -> None:
     assert REGISTRY.find("alpha") == 1
     assert REGISTRY.names() == ["alpha", "beta"]
 
@@ -55,7 +55,7 @@ def test_an_installed_package_cannot_replace_what_is_built_in(folder: Path) -> N
 
 
 @pytest.mark.usefixtures("trusting")
-def test_ones_own_module(folder: Path) -> None:
+def test_an_own_module_is_found(folder: Path) -> None:
     (folder / "own_module.py").write_text("class Outer:\n    class Inner:\n        value = 42\n")
     assert REGISTRY.find("own_module:Outer") is sys.modules["own_module"].Outer
     assert REGISTRY.find("own_module:Outer.Inner.value") == 42
@@ -101,7 +101,7 @@ def test_nearest_lists_everything_in_order() -> None:
         ("module:attribute,key=a=b", "module:attribute", {"key": "a=b"}),
     ],
 )
-def test_specifications(text: str, name: str, options: dict[str, str]) -> None:
+def test_specifications_are_split_into_name_and_options(text: str, name: str, options: dict[str, str]) -> None:
     assert split_specification(text) == (name, options)
 
 
@@ -208,7 +208,7 @@ def test_options_are_checked_by_name_and_type() -> None:
         check_options("it", {"rate": "fast"}, options)
 
 
-def test_annotations_of_ones_own() -> None:
+def test_own_annotations_are_understood() -> None:
     assert convert("n", "3", int | float) == 3
     assert convert("n", "0.5", int | float) == 0.5
     assert convert("n", "2", Literal[1, 2]) == 2

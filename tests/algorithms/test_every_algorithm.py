@@ -4,6 +4,7 @@ Most tests look at real calls: a short federation is run with an algorithm whose
 recorded calls are then examined or made again in another form. So they hold for any number of phases, too.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -34,7 +35,9 @@ from recording import (
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import (
+    Algorithm,
     Correction,
     Population,
     Replies,
@@ -44,6 +47,8 @@ from adabest.algorithms.base import (
     Work,
 )
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.scaffold import Scaffold
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import Simulation
 from adabest.engine.state import Snapshot
@@ -92,7 +97,7 @@ def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype)
 
 @every_variant
 @every_dtype
-def test_what_is_sent_has_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
+def test_messages_and_replies_have_the_type_of_the_model(name: str, dtype: torch.dtype) -> None:
     """Numbers too: what travels can be put into one buffer."""
     recording = record(name, dtype=dtype)
     sent = [call.result for call in recording.of("downlink")] + [
@@ -378,11 +383,9 @@ def test_a_round_has_training_in_it(name: str) -> None:
 @settings(max_examples=10)
 @given(order=st.permutations(range(CLIENTS)))
 def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, order: list[int]) -> None:
-    task = random_quadratics(0, CLIENTS, unbalanced=True)
-    sorted_cohort, shuffled_cohort = simulate(make(name), task), simulate(make(name), task)
-    run_cohorts(sorted_cohort, [range(CLIENTS)] * 2)
+    shuffled_cohort = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
     run_cohorts(shuffled_cohort, [order] * 2)
-    assert_same_snapshots(sorted_cohort.snapshot(), shuffled_cohort.snapshot())
+    assert_same_snapshots(with_sorted_cohorts(name), shuffled_cohort.snapshot())
     replies = [(client, make_reply(name, client)) for client in range(CLIENTS)]
     one = reduce_replies(make(name).means, replies)
     other = reduce_replies(make(name).means, [replies[client] for client in order])
@@ -391,9 +394,22 @@ def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, 
             assert torch.equal(one.mean(field, weight), other.mean(field, weight))
 
 
+@functools.cache
+def with_sorted_cohorts(name: str) -> Snapshot:
+    """The snapshot after two rounds of all clients in their order."""
+    sorted_cohort = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
+    run_cohorts(sorted_cohort, [range(CLIENTS)] * 2)
+    return sorted_cohort.snapshot()
+
+
+@functools.cache
+def reply_type(name: str) -> Any:
+    return type(record(name).of("client_finish")[0].result[1])
+
+
 def make_reply(name: str, client: int) -> Any:
     """A reply of the algorithm's type; sums of such depend on their order in the last bits."""
-    kind = type(record(name).of("client_finish")[0].result[1])
+    kind = reply_type(name)
     generator = torch.Generator().manual_seed(client)
     return kind(*(torch.rand(1, generator=generator, dtype=torch.float64) for _ in kind._fields))
 
@@ -415,7 +431,7 @@ def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None
 
 
 @every_variant
-def test_it_learns(name: str) -> None:
+def test_every_algorithm_learns(name: str) -> None:
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     simulation = simulate(make(name), task)
     run(simulation, 40)  # everyone in every round: not all algorithms can do with less
@@ -424,7 +440,7 @@ def test_it_learns(name: str) -> None:
 
 
 @every_variant
-def test_its_metrics_are_finite_and_agree_with_its_state(name: str) -> None:
+def test_metrics_are_finite_and_agree_with_the_state(name: str) -> None:
     simulation = simulate(make(name), random_quadratics(0, CLIENTS, unbalanced=True))
     simulation.step()
     metrics = simulation.step(evaluate=True)
@@ -457,3 +473,24 @@ def test_this_suite_covers_the_algorithms_of_the_paper() -> None:
 def test_the_message_of_an_undeclared_population_says_what_to_do() -> None:
     with pytest.raises(UndeclaredPopulationError, match="needs_population = True"):
         _ = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1).population
+
+
+@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.1), Scaffold(), AdaBest()], ids=str)
+def test_lanes_may_differ_in_populations_and_rates(algorithm: Algorithm) -> None:
+    lanes, size = 3, 4
+    cloud = torch.randn(lanes, size, dtype=torch.float64)
+    column = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
+
+    def contexts(population: Population, eta: Any) -> ServerContext:
+        known = population if algorithm.needs_population else None
+        return ServerContext(round=1, phase=0, eta=eta, base_eta=eta, known_population=known)
+
+    together = algorithm.downlink(
+        algorithm.server_init(cloud), cloud, contexts(Population(10 * column, 7 * column), 0.1 * column)
+    )
+    for lane in range(lanes):
+        number = float(column[lane])
+        one = contexts(Population(10 * number, 7 * number), 0.1 * number)
+        alone = algorithm.downlink(algorithm.server_init(cloud[lane]), cloud[lane], one)
+        for field, value in alone._asdict().items():
+            torch.testing.assert_close(getattr(together, field)[lane], value)

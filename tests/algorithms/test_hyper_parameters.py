@@ -36,7 +36,7 @@ def parameters_of(*kinds: type) -> list[tuple[str, str]]:
 
 
 @every_algorithm
-def test_it_is_an_algorithm_and_needs_no_arguments(name: str) -> None:
+def test_every_class_is_an_algorithm_that_needs_no_arguments(name: str) -> None:
     assert isinstance(make(name), Algorithm)
 
 
@@ -50,7 +50,7 @@ def test_hyper_parameters_are_frozen(name: str) -> None:
 
 
 @every_algorithm
-def test_hyper_parameters_make_it_equal_and_hashable(name: str) -> None:
+def test_algorithms_of_equal_hyper_parameters_are_equal_and_hashable(name: str) -> None:
     assert make(name) == make(name)
     assert hash(make(name)) == hash(make(name))
     assert pickle.loads(pickle.dumps(make(name))) == make(name)
@@ -99,7 +99,7 @@ def test_every_hyper_parameter_is_described(name: str) -> None:
 
 
 @every_algorithm
-def test_its_class_and_its_module_say_what_it_is(name: str) -> None:
+def test_classes_and_modules_of_algorithms_are_described(name: str) -> None:
     kind = ALGORITHMS.find(name)
     assert kind.__doc__
     assert "::" in kind.__doc__, "the formulas"

@@ -123,7 +123,9 @@ each = pytest.mark.parametrize("algorithm", [algorithm for algorithm, _ in LOOPS
 
 @each_with_its_loop
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_gives_the_models_of_a_plain_loop(algorithm: Algorithm, loop: Callable[[Plain], Loop], seed: int) -> None:
+def test_another_algorithm_gives_the_models_of_a_plain_loop(
+    algorithm: Algorithm, loop: Callable[[Plain], Loop], seed: int
+) -> None:
     task = random_quadratics(seed, CLIENTS, unbalanced=True)
     states = run(simulate(algorithm, task, eta=ETA, decay=DECAY), len(RATES))
     for state, expected in zip(states[1:], loop(Plain(task)), strict=True):
@@ -131,7 +133,7 @@ def test_it_gives_the_models_of_a_plain_loop(algorithm: Algorithm, loop: Callabl
 
 
 @each
-def test_it_is_not_just_fedavg(algorithm: Algorithm) -> None:
+def test_another_algorithm_is_not_just_fedavg(algorithm: Algorithm) -> None:
     """Otherwise the comparison above could hold for the wrong reason."""
     task = random_quadratics(0, CLIENTS, unbalanced=True)
     mine, fedavg = (run(simulate(a, task, eta=ETA, decay=DECAY), len(RATES))[-1] for a in (algorithm, FedAvg()))
@@ -139,7 +141,7 @@ def test_it_is_not_just_fedavg(algorithm: Algorithm) -> None:
 
 
 @each
-def test_it_learns_the_digits(algorithm: Algorithm) -> None:
+def test_another_algorithm_learns_the_digits(algorithm: Algorithm) -> None:
     simulation = simulate_digits(algorithm, digits_task(unbalance=0.3, dtype=torch.float32), participation=0.5)
     first = simulation.step(evaluate=True)
     for _ in range(8):
@@ -157,7 +159,7 @@ def test_it_learns_the_digits(algorithm: Algorithm) -> None:
 
 
 @each
-def test_it_resumes_to_the_last_bit(algorithm: Algorithm) -> None:
+def test_another_algorithm_resumes_to_the_last_bit(algorithm: Algorithm) -> None:
     task = random_quadratics(3, CLIENTS, unbalanced=True)
     whole, first, second = (simulate(algorithm, task, participation=0.5) for _ in range(3))
     run(whole, 6)
@@ -171,7 +173,7 @@ def test_it_resumes_to_the_last_bit(algorithm: Algorithm) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_found_by_module_and_name(name: str) -> None:
+def test_another_algorithm_is_found_by_module_and_name(name: str) -> None:
     """As ``--algorithm my_module:MyAlgorithm`` does it."""
     with naming(f"{__name__}:{name}"):
         assert ALGORITHMS.find(f"{__name__}:{name}") is globals()[name]

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from tiny_runs import arguments, break_off, command, contents, ends_after, results, run, stripes, tiny
+from tiny_runs import HELPERS, arguments, break_off, command, contents, ends_after, results, run, stripes, tiny
 
 import adabest
 from adabest import Config
@@ -113,7 +114,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 class TestHelp:
-    def test_version(self, printed: Printed) -> None:
+    def test_version_is_printed(self, printed: Printed) -> None:
         assert command("--version") == 0
         assert printed.out() == f"adabest {version('adabest')}\n"
 
@@ -132,7 +133,7 @@ class TestHelp:
         assert err == ""
 
     @pytest.mark.parametrize("name", ["run", "compare"])
-    def test_it_mentions_every_setting(self, name: str, printed: Printed) -> None:
+    def test_help_mentions_every_setting(self, name: str, printed: Printed) -> None:
         command(name, "--help")
         text = printed.out()
         for field in dataclasses.fields(Config):
@@ -151,7 +152,7 @@ class TestHelp:
         assert "--rounds" not in text
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-    def test_it_mentions_the_algorithms_own_settings(self, algorithm: str, printed: Printed) -> None:
+    def test_help_mentions_the_settings_of_the_algorithm(self, algorithm: str, printed: Printed) -> None:
         command("run", "--algorithm", algorithm, "--help")
         text = printed.out()
         options = algorithm_options(algorithm)
@@ -170,7 +171,7 @@ class TestHelp:
             words = lines[number].split(maxsplit=2)[2:] or [lines[number + 1]]
             assert not words[0].startswith(("--", "(default", "╰")), lines[number]
 
-    def test_shell_completion(self, printed: Printed) -> None:
+    def test_completion_prints_a_script_for_the_shell(self, printed: Printed) -> None:
         assert command("--tyro-print-completion", "bash") == 0
         script = printed.out()
         assert "complete -F" in script
@@ -178,7 +179,7 @@ class TestHelp:
 
 
 class TestRun:
-    def test_a_run(self, tmp_path: Path, printed: Printed) -> None:
+    def test_run_trains_and_says_where_its_results_are(self, tmp_path: Path, printed: Printed) -> None:
         assert command("run", *arguments(**tiny(), out=tmp_path / "run")) == 0
         done = adabest.load(tmp_path / "run")
         out, err = printed.both()
@@ -194,7 +195,7 @@ class TestRun:
         assert command("list") == 0
         assert "[best]" in printed.out()
 
-    def test_divergence(self, tmp_path: Path, printed: Printed) -> None:
+    def test_a_diverged_run_ends_with_its_own_code(self, tmp_path: Path, printed: Printed) -> None:
         lost = tiny(algorithm="tiny_runs:Bomb", fuse=3, out=tmp_path / "lost")
         for given in (["run", *arguments(**lost)], ["resume", tmp_path / "lost"]):
             assert command(*given) == 3
@@ -208,7 +209,7 @@ class TestRun:
         assert command("run", *arguments(**tiny(algorithm="tiny_runs:Bomb", fuse=1), out=place)) == 3
         assert f"are in {place}\n" in printed.out()
 
-    def test_interruption_and_resuming(self, tmp_path: Path, printed: Printed) -> None:
+    def test_an_interrupted_run_is_resumed_by_the_command_it_names(self, tmp_path: Path, printed: Printed) -> None:
         place = tmp_path / "run"
         with ends_after(30):
             assert command("run", *arguments(**tiny(), out=place)) == 130
@@ -221,43 +222,45 @@ class TestRun:
         assert "Round 5: accuracy" in printed.out()
         assert results(place) == results(run(tmp_path / "straight").folder)
 
-    def test_a_second_ctrl_c(self, tmp_path: Path, printed: Printed) -> None:
+    def test_a_second_ctrl_c_ends_the_command(self, tmp_path: Path, printed: Printed) -> None:
         with ends_after(30, KeyboardInterrupt):
             assert command("run", *arguments(**tiny(), out=tmp_path / "run")) == 130
         assert "interrupted; a run that was begun can be resumed" in printed.err()
 
-    def test_a_place_that_is_taken(self, tmp_path: Path, printed: Printed) -> None:
+    def test_run_refuses_a_folder_that_is_taken(self, tmp_path: Path, printed: Printed) -> None:
         place = run(tmp_path / "run", rounds=1).folder
         assert command("run", *arguments(**tiny(rounds=1), out=place)) == 2
         assert "holds a finished run" in printed.err()
         assert command("run", *arguments(**tiny(rounds=2), out=place, overwrite=True)) == 0
         assert adabest.load(place).round == 2
 
-    def test_an_unwritable_place(self, tmp_path: Path, printed: Printed) -> None:
+    def test_run_refuses_a_folder_that_can_not_be_written(self, tmp_path: Path, printed: Printed) -> None:
         (tmp_path / "file").write_text("here")
         assert command("run", *arguments(**tiny(), out=tmp_path / "file" / "run")) == 2
         assert printed.err().startswith(f"adabest: can't write to the folder {tmp_path / 'file' / 'run'}: ")
 
 
 class TestConfigurationFile:
-    def test_it_comes_first(self, tmp_path: Path, printed: Printed) -> None:
+    def test_a_configuration_file_comes_before_options(self, tmp_path: Path, printed: Printed) -> None:
         path = tmp_path / "settings.toml"
         path.write_text("rounds = 1\n")
         assert command("run", "--seed", 1, path) == 2
         assert f"the configuration file {path} must come first: adabest run {path} ..." in printed.err()
 
-    def test_a_missing_file(self, printed: Printed) -> None:
+    def test_a_missing_configuration_file_is_refused(self, printed: Printed) -> None:
         assert command("run", "nowhere.toml") == 2
         assert "can't read the configuration nowhere.toml: No such file" in printed.err()
 
-    def test_a_setting_of_another_algorithm(self, tmp_path: Path, printed: Printed) -> None:
+    def test_a_setting_of_another_algorithm_in_a_file_is_refused(self, tmp_path: Path, printed: Printed) -> None:
         path = tmp_path / "settings.toml"
         path.write_text("beta = 0.9\n")
         assert command("run", path, "--algorithm", "fedavg") == 2
         assert "unknown setting 'beta'" in printed.err()
 
     @pytest.mark.parametrize("value", ["5", '"fedavg"', "[5]"])
-    def test_algorithms_that_are_no_list_of_names(self, value: str, tmp_path: Path, printed: Printed) -> None:
+    def test_algorithms_that_are_no_list_of_names_are_refused(
+        self, value: str, tmp_path: Path, printed: Printed
+    ) -> None:
         path = tmp_path / "settings.toml"
         path.write_text(f"algorithms = {value}\n")
         assert command("compare", path, "--out", tmp_path / "out") == 2
@@ -265,7 +268,7 @@ class TestConfigurationFile:
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("name", ["run", "compare"])
-    def test_one_that_fits_the_other_command(self, name: str, tmp_path: Path, printed: Printed) -> None:
+    def test_a_file_for_the_other_command_is_refused(self, name: str, tmp_path: Path, printed: Printed) -> None:
         wrong = {"run": 'algorithms = ["fedavg"]', "compare": 'algorithm = "fedavg"'}[name]
         (tmp_path / "settings.toml").write_text(wrong)
         assert command(name, tmp_path / "settings.toml") == 2
@@ -274,36 +277,36 @@ class TestConfigurationFile:
 
 
 class TestMistakes:
-    def test_an_unknown_option(self, printed: Printed) -> None:
+    def test_an_unknown_option_is_refused(self, printed: Printed) -> None:
         assert command("run", "--particiption", 0.5) == 2
         err = printed.err()
         assert "--particiption" in err
         assert "--participation" in err
 
-    def test_an_unknown_command(self, printed: Printed) -> None:
+    def test_an_unknown_command_is_refused(self, printed: Printed) -> None:
         assert command("runn") == 2
         assert "runn" in printed.err()
 
     @pytest.mark.parametrize("name", ["resume", "show"])
-    def test_no_run(self, name: str, tmp_path: Path, printed: Printed) -> None:
+    def test_commands_refuse_a_folder_without_a_run(self, name: str, tmp_path: Path, printed: Printed) -> None:
         assert command(name, tmp_path) == 2
         assert printed.err() == f"adabest: there is no run in {tmp_path} (it has no config.toml)\n"
 
-    def test_a_command_without_its_folder(self, printed: Printed) -> None:
+    def test_a_command_without_its_folder_is_refused(self, printed: Printed) -> None:
         assert command("resume") == 2
         assert "FOLDER" in printed.err()
 
     @pytest.mark.parametrize(
         "algorithm", ["nowhere:Algorithm", "tiny_runs:Nothing", ":Algorithm", "tiny_runs:", "math:pi", "adabest,beta"]
     )
-    def test_an_algorithm_that_is_none(self, algorithm: str, printed: Printed) -> None:
+    def test_an_object_that_is_no_algorithm_is_refused(self, algorithm: str, printed: Printed) -> None:
         for given in (["run", "--algorithm", algorithm], ["compare", "--algorithms", "fedavg", algorithm]):
             assert command(*given) == 2
             assert algorithm.rpartition(",")[2] in printed.err()
 
 
 class TestOwnThings:
-    def test_an_algorithm_in_the_working_directory(self, workplace: Path, printed: Printed) -> None:
+    def test_an_algorithm_in_the_working_directory_is_run(self, workplace: Path, printed: Printed) -> None:
         (workplace / "my_module.py").write_text(MY_ALGORITHM)
         own = ["--algorithm", "my_module:MyAlgorithm"]
         assert command("run", *own, "--help") == 0
@@ -318,7 +321,7 @@ class TestOwnThings:
         assert command("run", *own, "--gama", 0.3) == 2
         assert "--gamma" in printed.err()
 
-    def test_it_can_be_compared_and_resumed(self, workplace: Path) -> None:
+    def test_an_own_algorithm_is_compared_and_resumed(self, workplace: Path) -> None:
         (workplace / "my_module.py").write_text(MY_ALGORITHM)
         given = ["--algorithms", "fedavg", "my_module:MyAlgorithm,gamma=0.3", *arguments(**tiny(), out="both")]
         with ends_after(100):
@@ -326,7 +329,7 @@ class TestOwnThings:
         assert command("resume", "both", "--allow", "my_module:MyAlgorithm") == 0
         assert adabest.load("both/my_module.MyAlgorithm,gamma=0.3").config.hyperparameters == {"gamma": 0.3}
 
-    def test_hyper_parameters_of_every_type(self, workplace: Path) -> None:
+    def test_hyper_parameters_of_every_type_are_parsed(self, workplace: Path) -> None:
         several = ["--rates", 0.3, 0.4, "--often", "--how", "thus", "--count", 4]
         assert command("run", *arguments(**tiny(rounds=1, algorithm="tiny_runs:Several"), out="run"), *several) == 0
         expected = {**vars(adabest.AdaBest()), "rates": [0.3, 0.4], "often": True, "how": "thus", "count": 4}
@@ -346,7 +349,7 @@ class TestOwnThings:
         place = "out/feddyn" if command_name.startswith("compare") else "out"
         assert adabest.load(place).config.hyperparameters["clip_proximal"] is False
 
-    def test_a_model(self, workplace: Path, printed: Printed) -> None:
+    def test_an_own_model_is_trained(self, workplace: Path, printed: Printed) -> None:
         (workplace / "my_model.py").write_text(MY_MODEL)
         assert command("run", *arguments(**tiny(rounds=1, model="my_model:network,width=6"), out="run")) == 0
         loaded = adabest.load("run", allow="my_model:network")
@@ -355,7 +358,7 @@ class TestOwnThings:
         assert command("run", *arguments(**tiny(model="my_model:network,widht=6"), out="other")) == 2
         assert "model 'my_model:network' has no option 'widht'; did you mean 'width'?" in printed.err()
 
-    def test_a_model_with_batch_norm(self, workplace: Path, printed: Printed) -> None:
+    def test_a_model_with_batch_norm_is_refused(self, workplace: Path, printed: Printed) -> None:
         (workplace / "my_model.py").write_text(MY_MODEL)
         assert command("run", *arguments(**tiny(model="my_model:normed"), out="run")) == 2
         err = printed.err()
@@ -363,13 +366,13 @@ class TestOwnThings:
         assert "nn.GroupNorm" in err
         assert not Path("run").exists()
 
-    def test_a_data_set(self, workplace: Path) -> None:
+    def test_an_own_data_set_is_used(self, workplace: Path) -> None:
         (workplace / "my_data.py").write_text(MY_DATA)
         settings = tiny(dataset="my_data:points", model="logistic", rounds=20, batch_size=5)
         assert command("run", *arguments(**settings, out="run")) == 0
         assert adabest.load("run").final["scored_accuracy"] > 0.9
 
-    def test_a_file_of_arrays(self, workplace: Path, printed: Printed) -> None:
+    def test_a_file_of_arrays_is_a_data_set(self, workplace: Path, printed: Printed) -> None:
         names = ("x_train", "y_train", "x_test", "y_test")
         arrays = {name: getattr(stripes(), name).numpy() for name in names}
         np.savez("my data.npz", **arrays)
@@ -383,7 +386,7 @@ class TestOwnThings:
         assert command("run", *arguments(**tiny(dataset="half.npz"))) == 2
         assert "half.npz lacks x_test" in printed.err()
 
-    def test_a_loss(self, workplace: Path) -> None:
+    def test_an_own_loss_is_used(self, workplace: Path) -> None:
         (workplace / "my_loss.py").write_text(
             "from torch.nn import functional\n\n"
             "def doubled(scores, y):\n    return 2 * functional.cross_entropy(scores, y)\n"
@@ -391,7 +394,9 @@ class TestOwnThings:
         assert command("run", *arguments(**tiny(rounds=1, loss="my_loss:doubled"), out="run")) == 0
         assert adabest.load("run").config.loss == "my_loss:doubled"
 
-    def test_an_entry_point(self, workplace: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
+    def test_an_algorithm_is_found_as_an_entry_point(
+        self, workplace: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
+    ) -> None:
         """What a package that is installed offers is used by name."""
         site = workplace / "site"
         (site / "fancy-1.0.dist-info").mkdir(parents=True)
@@ -410,7 +415,7 @@ class TestOwnThings:
 
 
 class TestLooking:
-    def test_list(self, workplace: Path, printed: Printed) -> None:
+    def test_list_shows_all_runs(self, workplace: Path, printed: Printed) -> None:
         assert command("list") == 2
         assert printed.err() == "adabest: there are no runs below runs\n"
         done = run(Path("runs/done"))
@@ -425,7 +430,7 @@ class TestLooking:
         assert [row[1] for row in rows if row[1]] == ["finished", "killed", "diverged"]
         assert contents(workplace) == before
 
-    def test_show(self, tmp_path: Path, printed: Printed) -> None:
+    def test_show_prints_a_run(self, tmp_path: Path, printed: Printed) -> None:
         done = run(tmp_path / "run", beta=0.7)
         assert command("show", done.folder) == 0
         rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.out().splitlines() if "│" in line]
@@ -436,12 +441,12 @@ class TestLooking:
         assert facts["training clients"] == "8"
         assert facts["scored loss"] == f"{done.final['scored_loss']:.4g}"
 
-    def test_show_of_a_run_that_has_just_begun(self, tmp_path: Path, printed: Printed) -> None:
+    def test_show_prints_a_run_that_has_just_begun(self, tmp_path: Path, printed: Printed) -> None:
         break_off(tmp_path / "run", 0)
         assert command("show", tmp_path / "run") == 0
         assert "killed" in printed.out()
 
-    def test_partition(self, workplace: Path, printed: Printed) -> None:
+    def test_partition_prints_its_statistics(self, workplace: Path, printed: Printed) -> None:
         settings: dict[str, Any] = {"dataset": "stripes", "clients": 8, "alpha": 0.2, "partition_seed": 4}
         assert command("partition", *arguments(**settings), "--out", "figures/p") == 0
         out = printed.out()
@@ -458,7 +463,7 @@ class TestLooking:
             assert command("partition", *options) == 0
         assert {path.name for path in workplace.glob("*.png")} == {"alpha-0.3.png", "alpha-0.5.png"}
 
-    def test_partition_mistakes(self, workplace: Path, printed: Printed) -> None:
+    def test_partition_refuses_bad_settings(self, workplace: Path, printed: Printed) -> None:
         assert command("partition", "--alpha", -1) == 2
         assert "alpha = -1.0" in printed.err()
         (workplace / "file").write_text("here")
@@ -468,7 +473,7 @@ class TestLooking:
 
 
 class TestDemo:
-    def test_the_demo_with_few_rounds(self, tmp_path: Path, printed: Printed) -> None:
+    def test_the_demo_works_with_few_rounds(self, tmp_path: Path, printed: Printed) -> None:
         demo = EXAMPLES / "demo.toml"
         settings = tomllib.loads(demo.read_text(encoding="utf-8"))
         assert command("compare", demo, "--rounds", 2, "--epochs", 1, "--out", tmp_path / "demo") == 0
@@ -481,7 +486,7 @@ class TestDemo:
         assert (config.clients, config.validation_clients, config.rounds) == (100, 10, 2)
 
 
-def test_as_a_module_of_python() -> None:
+def test_the_package_runs_as_a_module_of_python() -> None:
     done = subprocess.run([sys.executable, "-m", "adabest", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"adabest {version('adabest')}\n", "")
 
@@ -491,3 +496,32 @@ def test_the_completion_script_is_sound(printed: Printed) -> None:
     command("--tyro-print-completion", "bash")
     checked = subprocess.run(["bash", "-n"], input=printed.out(), capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_list_shows_the_other_runs_beside_a_damaged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("good", "bad"):
+        run(tmp_path / name, rounds=1)
+    (tmp_path / "bad" / "status.json").write_text("{")
+    assert command("list", tmp_path) == 0
+    printed = capsys.readouterr()
+    assert "finished" in printed.out
+    assert "status.json is damaged" in printed.err
+
+
+def test_compare_prints_on_a_code_page_without_greek_letters(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONPATH": str(HELPERS)}
+    arguments = [f"--{key.replace('_', '-')}={value}" for key, value in tiny(rounds=1).items()]
+    words = [
+        sys.executable,
+        "-m",
+        "adabest",
+        "compare",
+        "--algorithms",
+        "fedavg",
+        *arguments,
+        "--out",
+        str(tmp_path / "all"),
+    ]
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"algorithm" in done.stdout

@@ -89,7 +89,9 @@ class TestTold:
             (InputError("bad"), 2, "bad"),
         ],
     )
-    def test_one_line(self, error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_error_is_told_in_one_line(
+        self, error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert failures.told(error) == code
         said = capsys.readouterr().err
         assert said.startswith(f"adabest: {words}")
@@ -292,7 +294,7 @@ class TestStreams:
             failures.close_streams()
             stream.flush()
 
-    def test_what_is_closed_is_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_closed_standard_streams_are_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("stdin", "stdout", "stderr"):
             monkeypatch.setattr(sys, name, None)
         failures.open_streams()
@@ -319,14 +321,16 @@ class TestInterrupts:
         monkeypatch.setattr(failures, "_PATIENCE", 60.0)
         return codes
 
-    def test_while_importing_the_process_ends_at_once(self, left: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+    def test_an_interrupt_while_importing_ends_the_process_at_once(
+        self, left: list[int], capfd: pytest.CaptureFixture[str]
+    ) -> None:
         interrupts = failures.Interrupts()
         with pytest.raises(SystemExit):
             interrupts._hear(signal.SIGINT, None)
         assert left == [130]
         assert capfd.readouterr().err == "adabest: interrupted; a run that was begun can be resumed\n"
 
-    def test_later_it_is_an_exception(self, left: list[int]) -> None:
+    def test_an_interrupt_after_importing_is_an_exception(self, left: list[int]) -> None:
         interrupts = failures.Interrupts()
         before = signal.getsignal(signal.SIGINT)
         try:
@@ -342,7 +346,9 @@ class TestInterrupts:
             signal.signal(signal.SIGINT, before)
         assert left == []
 
-    def test_one_that_cannot_be_raised_is_heard(self, left: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_that_cannot_be_raised_ends_the_process(
+        self, left: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         others: list[Any] = []
         monkeypatch.setattr(sys, "__unraisablehook__", others.append)
         interrupts = failures.Interrupts()

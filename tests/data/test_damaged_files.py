@@ -47,7 +47,7 @@ class TestPickles:
             pickled("fine_labels")([file], tiny.TINY_CIFAR100, "train")
         assert not ran.exists()
 
-    def test_without_a_published_sum_it_is_not_read(self) -> None:
+    def test_a_pickle_without_a_published_sum_is_not_read(self) -> None:
         with pytest.raises(InputError, match="train is pickled and has no published md5 checksum"):
             pickled("fine_labels")([File("train", CIFAR100_PICKLED["train"])], tiny.TINY_CIFAR100, "train")
 
@@ -65,7 +65,7 @@ class TestPickles:
         ],
         ids=["list", "too few", "numbers", "other key", "too few labels", "wrong labels", "cut off", "empty"],
     )
-    def test_what_holds_something_else(self, content: bytes) -> None:
+    def test_a_pickle_that_holds_something_else_is_refused(self, content: bytes) -> None:
         file = File("train", content, tiny.md5(content))
         with pytest.raises(InputError, match=r"^train .* expected"):
             pickled("fine_labels")([file], tiny.TINY_CIFAR100, "train")
@@ -84,40 +84,40 @@ class TestDamage:
 
     @pytest.mark.parametrize("name", MNIST_FILES)
     @pytest.mark.parametrize("cut", [0, 3, 7, -1])
-    def test_idx_files_that_are_cut_off(self, name: str, cut: int, tmp_path: Path) -> None:
+    def test_idx_files_that_are_cut_off_are_refused(self, name: str, cut: int, tmp_path: Path) -> None:
         files = MNIST_FILES | {name: MNIST_FILES[name][:cut]}
         assert str(tmp_path / "MNIST" / "raw" / name) in self.refused(tiny.TINY_MNIST, tmp_path, "MNIST/raw", files)
 
-    def test_the_words_for_it(self, tmp_path: Path) -> None:
+    def test_the_message_for_a_cut_file_names_both_sizes(self, tmp_path: Path) -> None:
         name = "train-images-idx3-ubyte"
         files = {**MNIST_FILES, name: MNIST_FILES[name][:-784]}
         assert "holds 3,920 bytes of data, but 4,704 were" in self.refused(tiny.TINY_MNIST, tmp_path, "mnist", files)
 
-    def test_an_idx_file_of_another_size(self, tmp_path: Path) -> None:
+    def test_an_idx_file_of_another_size_is_refused(self, tmp_path: Path) -> None:
         files = MNIST_FILES | {"train-images-idx3-ubyte": tiny.idx(tiny.pixels(5, 28, 28))}
         message = self.refused(tiny.TINY_MNIST, tmp_path, "mnist", files)
         assert "says that it holds 5 × 28 × 28 bytes, but 6 × 28 × 28 were" in message
 
-    def test_labels_in_place_of_images(self, tmp_path: Path) -> None:
+    def test_labels_in_place_of_images_are_refused(self, tmp_path: Path) -> None:
         files = MNIST_FILES | {"train-images-idx3-ubyte": MNIST_FILES["train-labels-idx1-ubyte"]}
         assert "begins with the bytes 00 00 08 01 and has 14, but 00 00 08 03, the mark of an idx file" in self.refused(
             tiny.TINY_MNIST, tmp_path, "mnist", files
         )
 
-    def test_another_data_set_under_the_same_names(self, tmp_path: Path) -> None:
+    def test_another_data_set_under_the_same_names_is_refused(self, tmp_path: Path) -> None:
         # Fashion-MNIST has the files' names and sizes of MNIST.
         files = MNIST_FILES | {"train-images-idx3-ubyte": tiny.idx(255 - tiny.MNIST_IMAGES["train"])}
         message = self.refused(tiny.TINY_MNIST, tmp_path, "mnist", files)
         assert "train-images-idx3-ubyte (4,720 bytes) has the md5 checksum" in message
 
     @pytest.mark.parametrize("cut", [0, 5, 20, -1])
-    def test_gzipped_files_that_are_cut_off(self, cut: int, tmp_path: Path) -> None:
+    def test_gzipped_files_that_are_cut_off_are_refused(self, cut: int, tmp_path: Path) -> None:
         good = tiny.gzipped(MNIST_FILES)
         name = "t10k-images-idx3-ubyte.gz"
         message = self.refused(tiny.TINY_MNIST, tmp_path, "mnist", good | {name: good[name][:cut]})
         assert str(tmp_path / "mnist" / name) in message
 
-    def test_a_gzipped_file_with_a_wrong_byte(self, tmp_path: Path) -> None:
+    def test_a_gzipped_file_with_a_wrong_byte_is_refused(self, tmp_path: Path) -> None:
         good = tiny.gzipped(EMNIST_FILES)
         name = "emnist-letters-test-images-idx3-ubyte.gz"
         wrong = bytearray(good[name])
@@ -132,13 +132,13 @@ class TestDamage:
             (slice(None, 0), "has 0 bytes"),
         ],
     )
-    def test_binary_files_that_are_cut_off(self, change: slice, words: str, tmp_path: Path) -> None:
+    def test_binary_files_that_are_cut_off_are_refused(self, change: slice, words: str, tmp_path: Path) -> None:
         files = CIFAR10_BINARY | {"data_batch_3.bin": CIFAR10_BINARY["data_batch_3.bin"][change]}
         message = self.refused(tiny.TINY_CIFAR10, tmp_path, "cifar-10-batches-bin", files)
         assert message.startswith(f"{tmp_path / 'cifar-10-batches-bin' / 'data_batch_3.bin'} ")
         assert words in message
 
-    def test_a_binary_file_with_a_wrong_byte(self, tmp_path: Path) -> None:
+    def test_a_binary_file_with_a_wrong_byte_is_refused(self, tmp_path: Path) -> None:
         wrong = bytearray(CIFAR100_BINARY["test.bin"])
         wrong[1000] ^= 1
         files = CIFAR100_BINARY | {"test.bin": bytes(wrong)}
@@ -146,7 +146,7 @@ class TestDamage:
         assert f"has the md5 checksum {tiny.md5(bytes(wrong))}, but that of the official file, " in message
 
     @pytest.mark.parametrize("label", [10, 255])
-    def test_labels_that_are_none(self, label: int, tmp_path: Path) -> None:
+    def test_labels_out_of_range_are_refused(self, label: int, tmp_path: Path) -> None:
         labels = np.array([0, label], "u1")
         files = CIFAR10_BINARY | {"data_batch_2.bin": tiny.records(tiny.CIFAR_IMAGES["train"][2:4], labels)}
         spec = tiny.shrink(tiny.TINY_CIFAR10, 10, 3)
@@ -179,12 +179,12 @@ class TestDamage:
         ],
         ids=["empty", "cut off", "a number", "other images", "other numbers", "too few labels"],
     )
-    def test_matlab_files(self, content: bytes, words: str, tmp_path: Path) -> None:
+    def test_damaged_matlab_files_are_refused(self, content: bytes, words: str, tmp_path: Path) -> None:
         message = self.refused(tiny.TINY_LETTERS, tmp_path, ".", {"emnist-letters.mat": content})
         assert message.startswith(str(tmp_path / "emnist-letters.mat"))
         assert words in message
 
-    def test_archives(self, tmp_path: Path) -> None:
+    def test_damaged_archives_are_refused(self, tmp_path: Path) -> None:
         good = tiny.tar_archive("cifar-10-batches-bin", CIFAR10_BINARY)
         spec = tiny.with_archive(tiny.TINY_CIFAR10, good)
         message = self.refused(spec, tmp_path / "cut", ".", {"cifar-10-binary.tar.gz": good[:-20]})
@@ -206,7 +206,7 @@ class TestDamage:
             f"{tmp_path / 'cifar-10-binary.tar.gz'}: cifar-10-batches-bin/test_batch.bin has 5 byt"
         )
 
-    def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
+    def test_files_that_cannot_be_read_are_named(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"gone can't be read: No such file"):
             read_folder(tmp_path, {"gone": None})
         with pytest.raises(InputError, match=r"gone\.zip can't be read: No such file"):
@@ -228,14 +228,14 @@ class TestGarbage:
     """Whatever the bytes, only an InputError ever comes out."""
 
     @given(st.binary(max_size=64), st.integers(0, 2000), st.integers(0, 255))
-    def test_idx(self, garbage: bytes, place: int, cut: int) -> None:
+    def test_garbage_in_idx_files_is_refused(self, garbage: bytes, place: int, cut: int) -> None:
         good = MNIST_FILES["train-images-idx3-ubyte"]
         for content in (garbage, good[:place] + garbage + good[place + len(garbage) :], good[:cut], good + garbage):
             with contextlib.suppress(InputError):
                 assert parse_idx(File("file", content), (6, 28, 28)).shape == (6, 28, 28)
 
     @given(st.binary(max_size=64), st.integers(0, 3000))
-    def test_the_others(self, garbage: bytes, place: int) -> None:
+    def test_garbage_in_other_files_is_refused(self, garbage: bytes, place: int) -> None:
         mat, batch = MAT["emnist-letters.mat"], CIFAR100_BINARY["train.bin"]
         pickle_ = CIFAR100_PICKLED["train"]
         for read, spec, good in (

@@ -1,5 +1,6 @@
 """Data sets fit together or are refused in words; augmentation does what its one-image description says."""
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from tiny_runs import stripes
 from torch import Tensor
 
 from adabest import random
@@ -139,7 +141,7 @@ class TestArrays:
             ({"x_train": np.float32(1.0)}, "x_train"),
         ],
     )
-    def test_what_does_not_fit_is_named(self, changes: dict[str, Any], message: str) -> None:
+    def test_arrays_that_do_not_fit_are_named(self, changes: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
             from_arrays(**arrays(**changes))
 
@@ -155,11 +157,11 @@ class TestFiles:
         assert data.name == "mine"
         assert data.fingerprint() == from_arrays(**arrays()).fingerprint()
 
-    def test_missing_file(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"none\.npz doesn't exist"):
             from_npz(tmp_path / "none.npz")
 
-    def test_missing_arrays(self, tmp_path: Path) -> None:
+    def test_missing_arrays_are_named(self, tmp_path: Path) -> None:
         path = save(tmp_path / "some.npz", x_train=np.zeros(1), other=np.zeros(1))
         with pytest.raises(InputError, match="lacks y_train, x_test, y_test; it holds x_train, other"):
             from_npz(path)
@@ -172,14 +174,14 @@ class TestFiles:
             from_npz(save(tmp_path / "pickle.npz", **arrays(y_test=np.array([None, 1, 2], dtype=object))))
 
     @pytest.mark.parametrize("share", [0.0, 0.002, 0.1, 0.5, 0.99])
-    def test_truncated_files(self, tmp_path: Path, share: float) -> None:
+    def test_truncated_files_are_refused(self, tmp_path: Path, share: float) -> None:
         path = save(tmp_path / "cut.npz", **arrays())
         content = path.read_bytes()
         path.write_bytes(content[: int(share * len(content))])
         with pytest.raises(InputError, match=r"cut\.npz can't be read as \.npz"):
             from_npz(path)
 
-    def test_damaged_file(self, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "damaged.npz"
         np.savez_compressed(path, **arrays(x_train=np.random.default_rng(0).random((6, 2, 2))))
         content = bytearray(path.read_bytes())
@@ -188,7 +190,7 @@ class TestFiles:
         with pytest.raises(InputError, match=r"can't be read as \.npz"):
             from_npz(path)
 
-    def test_a_single_array_under_the_wrong_name(self, tmp_path: Path) -> None:
+    def test_a_single_array_under_the_wrong_name_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "array.npz"
         with path.open("wb") as file:
             np.save(file, np.zeros(3))
@@ -197,11 +199,11 @@ class TestFiles:
 
 
 class TestNames:
-    def test_a_path(self, tmp_path: Path) -> None:
+    def test_a_path_names_a_data_set(self, tmp_path: Path) -> None:
         assert load_dataset(str(save(tmp_path / "mine.npz", **arrays()))).classes == 3
 
     @pytest.mark.usefixtures("trusting")
-    def test_ones_own_function_or_data_set(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_own_function_or_data_set_is_taken(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "own_data.py").write_text(
             "import numpy as np\nfrom adabest import from_arrays\n"
             "def made(): return from_arrays(np.zeros((2, 3)), [0, 1], np.zeros((2, 3)), [0, 1], name='made')\n"
@@ -213,7 +215,7 @@ class TestNames:
         with pytest.raises(InputError, match="'own_data:wrong' gave a list, not an adabest Dataset"):
             load_dataset("own_data:wrong")
 
-    def test_unknown(self) -> None:
+    def test_an_unknown_data_set_is_refused(self) -> None:
         with pytest.raises(InputError, match="unknown data set 'digist'; did you mean 'digits'"):
             load_dataset("digist")
 
@@ -249,7 +251,7 @@ class TestAugmentation:
         for place in np.ndindex(2, 5):
             assert torch.equal(flip_crop(images[place][None], keys[place][None])[0], augmented[place])
 
-    def test_an_image_without_a_batch(self) -> None:
+    def test_an_image_without_a_batch_is_augmented(self) -> None:
         image, key = torch.rand(3, 8, 8), torch.tensor(5)
         assert torch.equal(flip_crop(image, key), flip_crop(image[None], key[None])[0])
 
@@ -275,3 +277,11 @@ class TestAugmentation:
         assert none(images, torch.arange(2)) is images
         assert AUGMENTATIONS.find("none") is none
         assert AUGMENTATIONS.find("flip-crop") is flip_crop
+
+
+def test_a_data_set_made_by_replace_is_checked() -> None:
+    data = stripes()
+    with pytest.raises(InputError, match="there is a label 2, but only 2 classes"):
+        dataclasses.replace(data, classes=2)
+    with pytest.raises(InputError, match="should have the same"):
+        dataclasses.replace(data, y_train=data.y_train[:-1])

@@ -112,7 +112,7 @@ def below(folder: Path) -> set[str]:
 
 
 class TestDownload:
-    def test_what_is_not_there_is_downloaded_once(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_missing_files_are_downloaded_once(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with serving(GZIPPED) as site:
             data = load_official(mnist_from(site.url), str(tmp_path))
             again = load_official(mnist_from(site.url), str(tmp_path))
@@ -123,13 +123,13 @@ class TestDownload:
         assert not (tmp_path / PARTIAL).exists()
         assert "train-images-idx3-ubyte.gz" in capsys.readouterr().err, "progress is shown"
 
-    def test_an_archive(self, tmp_path: Path) -> None:
+    def test_an_archive_is_downloaded(self, tmp_path: Path) -> None:
         with serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site:
             found = fetch(cifar_from(site.url), tmp_path)
         assert found.path == tmp_path / "cifar-10-binary.tar.gz"
         assert found.path.read_bytes() == ARCHIVE
 
-    def test_the_folder_is_made(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_data_folder_is_made(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # Only the platform's cache folder may be missing; one that was named must be there.
         monkeypatch.delenv("ADABEST_DATA", raising=False)
         monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: tmp_path / "cache" / "adabest")
@@ -157,7 +157,9 @@ class TestDownload:
             assert len(first.requests) == len(second.requests) == 4
             assert third.requests == ["train-labels-idx1-ubyte.gz"]
 
-    def test_someone_else_was_faster(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_that_another_process_downloaded_is_taken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def slow_lock(path: Path) -> FileLock:
             tiny.write(tmp_path / "MNIST" / "raw", GZIPPED)
             return FileLock(path)
@@ -169,7 +171,7 @@ class TestDownload:
 
 
 class TestFailure:
-    def test_the_wrong_checksum(self, tmp_path: Path) -> None:
+    def test_a_file_of_the_wrong_checksum_is_refused(self, tmp_path: Path) -> None:
         with serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site:
             spec = cifar_from(site.url, b"what was published")
             with pytest.raises(InputError) as failure:
@@ -182,7 +184,7 @@ class TestFailure:
         assert "--data-dir or ADABEST_DATA" in message
         assert below(tmp_path) == {LOCK}
 
-    def test_no_such_file_and_no_such_site(self, tmp_path: Path) -> None:
+    def test_missing_files_and_sites_are_named(self, tmp_path: Path) -> None:
         tiny.write(tmp_path / "mnist", {"train-images-idx3-ubyte": b""})
         with serving({}) as site:
             url = site.url
@@ -192,7 +194,7 @@ class TestFailure:
             load_official(mnist_from(url), str(tmp_path))
         assert below(tmp_path) == {LOCK, "mnist/train-images-idx3-ubyte"}
 
-    def test_a_connection_that_breaks(self, tmp_path: Path) -> None:
+    def test_a_connection_that_breaks_leaves_nothing(self, tmp_path: Path) -> None:
         with serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site:
             site.stops_after = len(ARCHIVE) // 2
             site.goes_on.set()
@@ -202,13 +204,13 @@ class TestFailure:
             site.stops_after = None
             assert fetch(cifar_from(site.url), tmp_path).path.read_bytes() == ARCHIVE
 
-    def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "MNIST").write_text("a file")
         with serving(GZIPPED) as site, pytest.raises(InputError, match=f"mnist can't be downloaded to {tmp_path}: "):
             fetch(mnist_from(site.url), tmp_path)
         assert below(tmp_path) == {"MNIST", LOCK}
 
-    def test_a_folder_in_the_way(self, tmp_path: Path) -> None:
+    def test_a_folder_in_the_way_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "cifar-10-binary.tar.gz").mkdir()
         with (
             serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site,
@@ -216,7 +218,9 @@ class TestFailure:
         ):
             fetch(cifar_from(site.url), tmp_path)
 
-    def test_an_end_in_the_middle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_download_that_is_broken_off_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def dies(self: object, size: int) -> None:
             assert any((tmp_path / PARTIAL).iterdir()), "it has begun"
             raise Killed
@@ -230,7 +234,7 @@ class TestFailure:
             assert fetch(cifar_from(site.url), tmp_path).path.read_bytes() == ARCHIVE
 
     @pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
-    def test_a_process_that_is_killed(self, tmp_path: Path) -> None:
+    def test_a_killed_download_leaves_nothing_where_data_are_looked_for(self, tmp_path: Path) -> None:
         script = "import sys, test_download as t; t.fetch(t.cifar_from(sys.argv[1]), t.Path(sys.argv[2]))"
         with serving({"cifar-10-binary.tar.gz": ARCHIVE}) as site:
             site.stops_after = len(ARCHIVE) // 2
@@ -252,7 +256,7 @@ class TestFailure:
 
 
 class TestFetchingAhead:
-    def test_by_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_data_sets_are_fetched_by_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with serving(GZIPPED) as site:
             monkeypatch.setitem(OFFICIAL, "mnist", mnist_from(site.url))
             listings = {listing.name: listing for listing in adabest.datasets(str(tmp_path), fetch=["mnist"])}
@@ -262,7 +266,7 @@ class TestFetchingAhead:
         assert listings["mnist"].bytes_on_disk == sum(map(len, GZIPPED.values()))
         assert not listings["cifar10"].here
 
-    def test_unknown(self, tmp_path: Path) -> None:
+    def test_an_unknown_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no data set 'cifar' to be downloaded; did you mean 'cifar10'"):
             adabest.datasets(str(tmp_path), fetch=["mnist", "cifar"])
         with pytest.raises(InputError, match="no data set 'digits' to be downloaded"):

@@ -90,7 +90,7 @@ class TestNpz:
 
     @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    def test_what_numpy_writes_is_read(self, version: tuple[int, int], method: int, tmp_path: Path) -> None:
+    def test_files_that_numpy_writes_are_read(self, version: tuple[int, int], method: int, tmp_path: Path) -> None:
         x = np.asfortranarray(np.arange(12, dtype=">f4").reshape(4, 3))
         data = load_dataset(str(write_npz(tmp_path / "good.npz", method, x_train=npy(x, version))))
         np.testing.assert_array_equal(data.x_train[:].numpy(), x)
@@ -140,7 +140,7 @@ class TestNpz:
         ],
         ids=lambda value: str(value)[:20],
     )
-    def test_damaged_headers(self, content: bytes, words: str, tmp_path: Path) -> None:
+    def test_damaged_headers_are_refused(self, content: bytes, words: str, tmp_path: Path) -> None:
         message = self.refused(write_npz(tmp_path / "bad.npz", x_train=content))
         assert "x_train.npy" in message
         assert words in message
@@ -158,14 +158,14 @@ class TestNpz:
         assert len(refusals) > len(good) // 2
         assert all(str(path) in refusal for refusal in refusals)
 
-    def test_archives_that_are_cut_off(self, tmp_path: Path) -> None:
+    def test_archives_that_are_cut_off_are_refused(self, tmp_path: Path) -> None:
         path = write_npz(tmp_path / "data.npz")
         good = path.read_bytes()
         for length in range(0, len(good), 10):
             path.write_bytes(good[:length])
             assert "can't be read as .npz" in self.refused(path)
 
-    def test_an_encrypted_entry(self, tmp_path: Path) -> None:
+    def test_an_encrypted_entry_is_refused(self, tmp_path: Path) -> None:
         path = write_npz(tmp_path / "secret.npz")
         content = bytearray(path.read_bytes())
         content[content.index(b"PK\x01\x02") + 8] |= 1
@@ -183,12 +183,14 @@ class TestNpz:
             ({"clients": np.zeros((4, 2), np.int64)}, "clients should be one number or text a sample"),
         ],
     )
-    def test_arrays_that_make_no_data_set(self, changes: dict[str, np.ndarray], words: str, tmp_path: Path) -> None:
+    def test_arrays_that_make_no_data_set_are_refused(
+        self, changes: dict[str, np.ndarray], words: str, tmp_path: Path
+    ) -> None:
         path = tmp_path / "odd.npz"
         np.savez(path, **(GOOD | changes))  # type: ignore[arg-type]
         assert words in self.refused(path)
 
-    def test_names_that_no_file_can_have(self) -> None:
+    def test_names_that_no_file_can_have_are_refused(self) -> None:
         with pytest.raises(InputError, match="can't be read: File name too long"):
             load_dataset("a" * 5000 + ".npz")
         with pytest.raises(InputError, match="doesn't exist"):
@@ -199,7 +201,7 @@ class TestLabels:
     def test_classes_that_no_sample_shows_are_taken_up_to_a_limit(self) -> None:
         assert from_arrays(np.zeros((2, 1)), [0, 99_999], np.zeros((1, 1)), [0]).classes == 100_000
 
-    def test_clients_without_gaps(self) -> None:
+    def test_clients_with_gaps_are_refused(self) -> None:
         x, y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
         with pytest.raises(InputError, match="should count from 0 without gaps"):
             Dataset("odd", x, y, x, y, 1, clients=torch.tensor([0, 1, 2**62]))
@@ -243,13 +245,13 @@ class TestLeaf:
         ],
         ids=str,
     )
-    def test_contents(self, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    def test_hostile_contents_are_refused(self, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
         assert words in self.refused(tmp_path, self.content(**changes))
 
     @pytest.mark.parametrize(
         "text", ["[" * 10**5, '{"a":' * 10**5, '{"users": [' + "9" * 5000 + "]}", "\x00", '"\ud800"'], ids=range(5)
     )
-    def test_texts_that_are_no_json(self, text: str, tmp_path: Path) -> None:
+    def test_texts_that_are_no_json_are_refused(self, text: str, tmp_path: Path) -> None:
         (tmp_path / "train").mkdir()
         (tmp_path / "train" / "all.json").write_bytes(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(InputError, match=r"all\.json (can't be read as JSON|isn't a file of LEAF's)"):
@@ -263,7 +265,7 @@ class TestLeaf:
             (tmp_path / split / "all.json").write_text(text)
         assert peak_of(lambda: load_dataset(f"leaf,path={tmp_path}")) < 32 * MIB
 
-    def test_a_file_larger_than_the_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_larger_than_the_memory_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("adabest.machine.total_memory", lambda: 100)
         assert "all.json as JSON would need about" in self.refused(tmp_path, self.content())
 
@@ -290,7 +292,7 @@ class TestArchives:
         with pytest.raises(InputError, match="would grow to over"):
             read_archive(path, None, "inside", {"name": None})
 
-    def test_a_gzip_bomb(self, tmp_path: Path) -> None:
+    def test_a_gzip_bomb_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "name.gz").write_bytes(gzip.compress(bytes(70 * MIB)))
         with pytest.raises(InputError, match=r"name\.gz has .* would grow to over 67\.1 MB"):
             read_folder(tmp_path, {"name": None})
@@ -312,7 +314,7 @@ class TestArchives:
         with pytest.raises(InputError, match="has no inside/name in it"):
             read_archive(path, None, "inside", {"name": None})
 
-    def test_damaged_headers_of_a_tar(self, tmp_path: Path) -> None:
+    def test_damaged_headers_of_a_tar_are_refused(self, tmp_path: Path) -> None:
         plain = bytearray(gzip.decompress(tiny.tar_archive("inside", {"name": b"content"})))
         path = tmp_path / "archive.tar.gz"
         for place in (0, 124, 148, 156, 257):
@@ -361,7 +363,7 @@ class TestPickles:
             (b"cnumpy\ndtype\n", b"cnumpy\ndtype\nNb", "it changes a function of NumPy's"),
         ],
     )
-    def test_other_arrays(self, old: bytes, new: bytes, words: str) -> None:
+    def test_changed_arrays_are_refused(self, old: bytes, new: bytes, words: str) -> None:
         good = tiny.CIFAR100_PICKLED["train"]
         assert words in self.read(good.replace(old, new, 1))
 
@@ -391,28 +393,28 @@ class TestMatlab:
             (("dataset", "mapping", "images"), "isn't a struct of one element"),
         ],
     )
-    def test_what_is_not_there(self, path: tuple[str, ...], words: str) -> None:
+    def test_missing_variables_are_named(self, path: tuple[str, ...], words: str) -> None:
         with pytest.raises(ValueError, match=words):
             read_matlab_array("file", tiny.matlab(), path)
 
-    def test_a_bomb(self) -> None:
+    def test_a_bomb_is_refused(self) -> None:
         deflated = zlib.compress(bytes(70 * MIB))
         content = tiny.matlab()[:128] + struct.pack("<II", 15, len(deflated)) + deflated
         with pytest.raises(InputError, match=r"file has .* and would grow to over 67\.1 MB"):
             read_matlab([File("file", content)], tiny.TINY_LETTERS, "train")
 
-    def test_many_small_bombs(self) -> None:
+    def test_many_small_bombs_are_refused(self) -> None:
         deflated = zlib.compress(bytes(16 * MIB))
         content = tiny.matlab()[:128] + 5 * (struct.pack("<II", 15, len(deflated)) + deflated)
         with pytest.raises(InputError, match=r"file has .* and would grow to over 83\.9 MB"):
             read_matlab([File("file", content)], tiny.TINY_LETTERS, "train")
 
     @pytest.mark.parametrize("cut", [0, 100, 130, 140, 200, -1])
-    def test_files_that_are_cut_off(self, cut: int) -> None:
+    def test_files_that_are_cut_off_are_refused(self, cut: int) -> None:
         with pytest.raises(InputError, match=r"^file can't be read as a \.mat file"):
             read_matlab([File("file", tiny.matlab()[:cut])], tiny.TINY_LETTERS, "train")
 
-    def test_every_damaged_byte_of_a_plain_file(self) -> None:
+    def test_every_damaged_byte_of_a_plain_file_is_refused_or_harmless(self) -> None:
         buffer = io.BytesIO()
         scipy.io.savemat(buffer, {"dataset": {"train": {"images": np.zeros((2, 2), "u1")}}})
         good = buffer.getvalue()

@@ -64,7 +64,7 @@ def save(path: Path, train: Any, test: Any = None) -> str:
 
 
 class TestReading:
-    def test_grey_images(self, tmp_path: Path) -> None:
+    def test_grey_images_are_read(self, tmp_path: Path) -> None:
         data = load_dataset(save(tmp_path / "set", samples(7), samples(2)))
         assert data.name == "set"
         assert data.x_train.dtype == torch.uint8
@@ -77,7 +77,7 @@ class TestReading:
         assert data.classes == 3
         assert data.clients is None
 
-    def test_colour_images(self, tmp_path: Path) -> None:
+    def test_colour_images_are_read(self, tmp_path: Path) -> None:
         data = load_dataset(save(tmp_path / "set", samples(4, colour), samples(2, colour)))
         assert data.input_shape == (3, 5, 4)
         np.testing.assert_array_equal(data.x_train[2].numpy(), colour(2).transpose(2, 0, 1))
@@ -100,7 +100,7 @@ class TestReading:
     def test_a_class_without_samples_counts(self, tmp_path: Path) -> None:
         assert load_dataset(save(tmp_path / "set", samples(4, labels=(0, 1)), samples(1))).classes == 3
 
-    def test_labels_that_are_numbers_or_texts(self, tmp_path: Path) -> None:
+    def test_labels_may_be_numbers_or_texts(self, tmp_path: Path) -> None:
         number, text = datasets.Value("int64"), datasets.Value("string")
         plain = save(tmp_path / "numbers", samples(4, label=number, labels=(4, 1)), samples(1, label=number))
         data = load_dataset(f"{plain},label=kind")
@@ -109,7 +109,7 @@ class TestReading:
         data = load_dataset(f"{save(tmp_path / 'words', *words)},label=kind")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([2, 0, 2, 0], [1], 3)
 
-    def test_a_parquet_file_and_a_folder_of_them(self, tmp_path: Path) -> None:
+    def test_a_parquet_file_and_a_folder_of_them_are_read(self, tmp_path: Path) -> None:
         (tmp_path / "files").mkdir()
         samples(6).to_parquet(tmp_path / "files" / "train-00000.parquet")
         samples(3).to_parquet(tmp_path / "files" / "test-00000.parquet")
@@ -118,7 +118,7 @@ class TestReading:
         alone = load_dataset(f"huggingface,path={tmp_path / 'files' / 'train-00000.parquet'},test_share=0.5")
         assert (len(alone.y_train), len(alone.y_test)) == (3, 3)
 
-    def test_a_folder_of_images(self, tmp_path: Path) -> None:
+    def test_a_folder_of_images_is_read(self, tmp_path: Path) -> None:
         for split, count in (("train", 4), ("test", 2)):
             for number in range(count):
                 place = tmp_path / "images" / split / NAMES[number % 2] / f"{number}.png"
@@ -131,7 +131,7 @@ class TestReading:
 
 
 class TestOptions:
-    def test_columns_and_splits_by_name(self, tmp_path: Path) -> None:
+    def test_columns_and_splits_are_chosen_by_name(self, tmp_path: Path) -> None:
         two = samples(6, other=list(range(6))).add_column("second", [2, 1, 0, 2, 1, 0])
         two = two.cast_column("second", datasets.ClassLabel(names=NAMES))
         datasets.DatasetDict({"one": two, "two": two.select([0, 1])}).save_to_disk(tmp_path / "set")
@@ -143,12 +143,12 @@ class TestOptions:
         assert data.y_test.tolist() == [2, 1]
 
     @pytest.mark.parametrize("whose", [[30, 10, 10, 20, 30, 10], ["c", "a", "a", "b", "c", "a"]])
-    def test_a_client_column(self, whose: list[Any], tmp_path: Path) -> None:
+    def test_a_client_column_makes_clients(self, whose: list[Any], tmp_path: Path) -> None:
         data = load_dataset(save(tmp_path / "set", samples(6, writer=whose), samples(2)) + ",client=writer")
         assert data.clients is not None
         assert data.clients.tolist() == [2, 0, 0, 1, 2, 0]
 
-    def test_a_share_to_test_with(self, tmp_path: Path) -> None:
+    def test_a_share_of_samples_becomes_the_test_set(self, tmp_path: Path) -> None:
         writers = [f"writer {number % 5}" for number in range(60)]
         specification = save(tmp_path / "set", samples(60, writer=writers)) + ",client=writer,test_share=0.2"
         data = load_dataset(specification)
@@ -169,20 +169,20 @@ class TestMistakes:
             load_dataset(specification)
         return str(refusal.value)
 
-    def test_images_of_different_sizes(self, tmp_path: Path) -> None:
+    def test_images_of_different_sizes_are_refused(self, tmp_path: Path) -> None:
         train = samples(4, lambda number: grey(number, (5, 6) if number == 2 else (5, 4)))
         message = self.refused(save(tmp_path / "set", train, samples(1)))
         assert message.endswith(
             "image 2 of train has 6 × 5 pixels, but the first one 4 × 5; all should have the same size"
         )
 
-    def test_deep_images(self, tmp_path: Path) -> None:
+    def test_pixels_of_more_than_a_byte_are_refused(self, tmp_path: Path) -> None:
         deep = samples(2, lambda number: grey(number).astype(np.int32))
         assert "image 0 of train can't be decoded: pixels of more than a byte (mode I)" in self.refused(
             save(tmp_path / "set", deep, samples(1))
         )
 
-    def test_a_damaged_image(self, tmp_path: Path) -> None:
+    def test_a_damaged_image_is_named(self, tmp_path: Path) -> None:
         raw = samples(3).cast_column("picture", datasets.Image(decode=False))
         damaged = raw.map(
             lambda row, number: {"picture": {"bytes": b"rubbish" if number == 1 else row["picture"]["bytes"]}},
@@ -207,15 +207,15 @@ class TestMistakes:
             ("label=picture", "'picture' should hold a whole number or a text for every sample"),
         ],
     )
-    def test_options(self, option: str, words: str, tmp_path: Path) -> None:
+    def test_bad_options_are_refused(self, option: str, words: str, tmp_path: Path) -> None:
         assert words in self.refused(f"{save(tmp_path / 'set', samples(6), samples(2))},{option}")
 
-    def test_no_test_split(self, tmp_path: Path) -> None:
+    def test_a_missing_test_split_is_refused(self, tmp_path: Path) -> None:
         message = self.refused(save(tmp_path / "set", samples(6)))
         assert "has no split 'test' to test with; it has train. Name one" in message
         assert "or put a share of the training samples aside, as in test_share=0.1" in message
 
-    def test_no_images_and_no_labels(self, tmp_path: Path) -> None:
+    def test_missing_images_and_labels_are_refused(self, tmp_path: Path) -> None:
         words = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
         assert "has no column of images; its columns are text, label" in self.refused(save(tmp_path / "words", words))
         bare = samples(2).remove_columns("kind")
@@ -223,13 +223,13 @@ class TestMistakes:
             save(tmp_path / "bare", bare)
         )
 
-    def test_class_names_that_differ(self, tmp_path: Path) -> None:
+    def test_class_names_that_differ_are_refused(self, tmp_path: Path) -> None:
         other = samples(2, label=datasets.ClassLabel(names=NAMES[::-1]))
         assert "the splits differ in the class names of 'kind'" in self.refused(
             save(tmp_path / "set", samples(3), other)
         )
 
-    def test_where_it_should_be(self, tmp_path: Path) -> None:
+    def test_the_message_says_where_the_data_should_be(self, tmp_path: Path) -> None:
         assert "needs either path=..., for one on disk, or name=..." in self.refused("huggingface")
         assert "needs either path" in self.refused("huggingface,path=a,name=b")
         assert "none doesn't exist; a set on the hub is named by name=" in self.refused(
@@ -241,13 +241,13 @@ class TestMistakes:
         assert "broken.parquet can't be loaded" in self.refused(f"huggingface,path={tmp_path / 'broken.parquet'}")
         assert "somebody/something can't be loaded" in self.refused("huggingface,name=somebody/something")
 
-    def test_without_the_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_package_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "datasets", None)
         message = self.refused(f"huggingface,path={tmp_path}")
         assert message.endswith('pip install "adabest[huggingface]"')
 
 
-def test_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_the_hub_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def load(*arguments: Any) -> Any:

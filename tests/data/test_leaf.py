@@ -46,20 +46,20 @@ def test_users_are_clients(tmp_path: Path) -> None:
     assert data.clients.tolist() == [2, 2, 0, 1], "who has nothing is no client"
 
 
-def test_the_folder_above(tmp_path: Path) -> None:
+def test_the_folder_above_is_taken(tmp_path: Path) -> None:
     below = load_dataset(write(tmp_path / "femnist" / "data"))
     above = load_dataset(f"leaf,path={tmp_path / 'femnist'}")
     assert above.fingerprint() == below.fingerprint()
     assert above.name == "femnist"
 
 
-def test_a_shape(tmp_path: Path) -> None:
+def test_inputs_are_given_a_shape(tmp_path: Path) -> None:
     data = load_dataset(write(tmp_path / "set") + ",shape=1x1x2")
     assert data.input_shape == (1, 1, 2)
     assert data.x_train[0].tolist() == [[[0.5, 1.0]]]
 
 
-def test_without_counts(tmp_path: Path) -> None:
+def test_counts_may_be_missing(tmp_path: Path) -> None:
     bare = content(TRAIN)
     del bare["num_samples"]
     assert len(load_dataset(write(tmp_path / "set", [bare])).y_train) == 3
@@ -83,16 +83,26 @@ def test_without_counts(tmp_path: Path) -> None:
         (content({"a": ([], [])}), "has no samples"),
     ],
 )
-def test_what_is_wrong_is_named(file: Any, words: str, tmp_path: Path) -> None:
+def test_wrong_contents_are_named(file: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         load_dataset(write(tmp_path / "set", [file]))
     assert words in str(refusal.value)
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="data set 'leaf' needs a value for path, as in leaf,path="):
         load_dataset("leaf")
     with pytest.raises(InputError, match=r"train has no \.json file; LEAF's data are a folder train"):
         load_dataset(f"leaf,path={tmp_path}")
     with pytest.raises(InputError, match=r"inputs of 2 numbers can't have the shape \(1, 28, 28\)"):
         load_dataset(write(tmp_path / "set") + ",shape=1x28x28")
+
+
+@pytest.mark.parametrize("data", ['{"x": 5, "y": 3}', '{"x": [[1.0]], "y": 3}', '{"x": 2.5, "y": [1]}'])
+def test_inputs_or_labels_that_are_no_lists_are_refused(data: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        content = f'{{"users": ["u"], "num_samples": [1], "user_data": {{"u": {data}}}}}'
+        (tmp_path / "data" / split / "all.json").write_text(content)
+    with pytest.raises(InputError, match="x should be a list of inputs and y one of labels"):
+        load_dataset(f"leaf,path={tmp_path}")

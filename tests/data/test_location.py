@@ -51,7 +51,9 @@ def no_download(*_: Any, **__: Any) -> None:
 
 
 class TestRuns:
-    def test_the_same_from_everywhere(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_is_the_same_from_every_folder(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         by_python = adabest.run(data_dir=str(data), out=tmp_path / "python", show=False, **SHORT)
         assert command("run", *arguments(**SHORT, data_dir=data, out=tmp_path / "option")) == 0
         (tmp_path / "run.toml").write_text(f"data_dir = {str(data)!r}\n")
@@ -64,12 +66,16 @@ class TestRuns:
         assert by_variable.config.data_dir is None, "what wasn't set isn't made up"
         assert by_python.config.digest() == by_variable.config.digest()
 
-    def test_relative_to_where_it_began(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relative_data_folder_is_that_of_the_beginning(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         config, _ = resolve({**SHORT, "data_dir": "data"})
         assert config.data_dir == str(data)
 
-    def test_a_partition(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_partition_finds_data_in_the_data_folder(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         settings = arguments(dataset="mnist", data_dir=data, clients=2, validation_clients=0, partition="iid")
         assert command("partition", *settings) == 0
@@ -91,14 +97,18 @@ class TestRuns:
         adabest.resume(tmp_path / "object", show=False, dataset=load_dataset("mnist", str(moved)))
         assert results(tmp_path / "object") == results(straight.folder)
 
-    def test_but_not_with_other_data(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_does_not_go_on_with_other_data(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with ends_after(5, Killed), pytest.raises(Killed):
             adabest.run(data_dir=str(data), out=tmp_path / "run", show=False, **SHORT)
         other = dataclasses.replace(load_dataset("mnist", str(data)), y_train=torch_labels([1, 1, 1, 1, 1, 1]))
         with pytest.raises(InputError, match="the dataset isn't the one that this run began with"):
             adabest.resume(tmp_path / "run", show=False, dataset=other)
 
-    def test_a_relative_folder_of_moved_data(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_moved_data_may_lie_in_a_relative_folder(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with ends_after(5, Killed), pytest.raises(Killed):
             adabest.run(data_dir=str(data), out=tmp_path / "run", show=False, **SHORT)
         moved = data.rename(tmp_path / "moved")
@@ -111,6 +121,7 @@ def torch_labels(labels: list[int]) -> Any:
     return from_arrays(np.zeros((len(labels), 2)), labels, np.zeros((1, 2)), [0]).y_train
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestComparisons:
     def compare(self, folder: Path, data_dir: Path) -> adabest.Comparison:
         own: dict[str, Any] = {"data_dir": str(data_dir), "lanes": 1, "engine": "reference"}  # heartbeats are counted
@@ -127,7 +138,7 @@ class TestComparisons:
         self.compare(tmp_path / "all", data)
         assert len(loaded) == 1
 
-    def test_what_is_finished_stays_when_data_have_moved(self, data: Path, tmp_path: Path) -> None:
+    def test_finished_runs_stay_when_data_have_moved(self, data: Path, tmp_path: Path) -> None:
         straight = self.compare(tmp_path / "straight", data)
         with ends_after(25, Killed), pytest.raises(Killed):
             self.compare(tmp_path / "pieces", data)
@@ -143,7 +154,7 @@ class TestComparisons:
         for label in straight.runs:
             assert results(tmp_path / "pieces" / label) == results(tmp_path / "straight" / label)
 
-    def test_they_can_be_resumed_from_another_folder(
+    def test_comparisons_are_resumed_from_another_folder(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         x = np.random.default_rng(0).random((20, 4)).astype(np.float32)
@@ -158,7 +169,7 @@ class TestComparisons:
             monkeypatch.chdir(tmp_path / "elsewhere")
             assert command("resume", f"../runs-{name}") == 0
 
-    def test_the_default_folder_does_not_depend_on_it(
+    def test_the_default_folder_does_not_depend_on_the_data_folder(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -168,7 +179,7 @@ class TestComparisons:
 
 
 class TestListing:
-    def test_what_is_there(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_data_sets_that_are_there_are_listed(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("adabest.data.download._download", no_download)
         listings = {listing.name: listing for listing in adabest.datasets(str(data))}
         assert [*listings][:6] == ["digits", "mnist", "emnist-l", "emnist-letters", "cifar10", "cifar100"]
@@ -190,7 +201,7 @@ class TestListing:
         )
         assert listings["leaf"].here is None
 
-    def test_on_the_command_line(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_command_lists_data_sets(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert command("datasets", "--data-dir", data) == 0
         out = capsys.readouterr().out
         lines = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
@@ -206,7 +217,7 @@ class TestListing:
         assert not any(listing.here for listing in adabest.datasets() if listing.name != "digits")
         assert not (tmp_path / "cache").exists()
 
-    def test_mistakes(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_bad_data_folders_are_refused(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert command("datasets", "--data-dir", data / "none") == 2
         assert "none: there is no such folder" in capsys.readouterr().err
         assert command("datasets", "--data-dir", data, "--fetch", "cifar") == 2
@@ -236,7 +247,7 @@ class TestSpecifications:
         np.savetxt("numbers.txt", np.arange(40).reshape(20, 2))
 
     @pytest.mark.usefixtures("trusting")
-    def test_options_of_ones_own(self) -> None:
+    def test_an_own_data_set_takes_options(self) -> None:
         data = load_dataset("own_sets:made,path=numbers.txt,scale=2", "somewhere")
         assert data.x_train[1].tolist() == [4.0, 6.0]
         assert data.name == "somewhere", "who asks for the folder is told it"
@@ -255,7 +266,7 @@ class TestSpecifications:
             ("digits,x", "'x' should be an option of the form key=value"),
         ],
     )
-    def test_mistakes(self, name: str, words: str) -> None:
+    def test_bad_options_are_refused(self, name: str, words: str) -> None:
         with pytest.raises(InputError) as refusal:
             load_dataset(name)
         assert words in str(refusal.value)
@@ -270,13 +281,13 @@ class TestSpecifications:
         assert findable("huggingface,name=a/b") == "huggingface,name=a/b"
         assert findable("own_sets:made,path=x.npz") == f"own_sets:made,path={tmp_path / 'x.npz'}"
 
-    def test_a_path_with_a_comma(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_path_may_have_a_comma(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "a,b").mkdir()
         monkeypatch.chdir(tmp_path / "a,b")
         with pytest.raises(InputError, match="a path with a comma in it can't be used"):
             findable("leaf,path=femnist")
 
-    def test_a_run_of_it_goes_on_elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_of_a_specification_goes_on_elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = SHORT | {"dataset": "own_sets:made,path=numbers.txt", "data_dir": "unused"}
         straight = adabest.run(out=tmp_path / "straight", show=False, **settings)
         with ends_after(5, Killed), pytest.raises(Killed):
@@ -289,3 +300,11 @@ class TestSpecifications:
     def test_the_default_folder_has_a_short_name(self) -> None:
         run = adabest.run(show=False, **(SHORT | {"rounds": 1, "dataset": "own_sets:made,path=numbers.txt"}))
         assert run.folder == Path("runs") / f"own_sets-made-adabest-{run.config.digest()}"
+
+
+def test_an_incomplete_data_set_is_listed_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"x")
+    listing = next(listing for listing in adabest.datasets(str(tmp_path)) if listing.name == "mnist")
+    assert listing.here is False
+    assert any("lacks" in words for words in listing.lacks)

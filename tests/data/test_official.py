@@ -118,7 +118,7 @@ class TestLayouts:
         tiny.write(tmp_path / folder, CIFAR100_BINARY | CIFAR100_PICKLED)
         assert len(load_official(tiny.TINY_CIFAR100, str(tmp_path / folder)).y_train) == 10
 
-    def test_files_of_common_names_elsewhere_are_not_taken_for_it(self, tmp_path: Path) -> None:
+    def test_files_of_common_names_elsewhere_are_not_taken(self, tmp_path: Path) -> None:
         tiny.write(tmp_path, CIFAR100_BINARY | CIFAR100_PICKLED)
         assert find(tiny.TINY_CIFAR100, tmp_path) is None
 
@@ -132,7 +132,7 @@ class TestLayouts:
         tiny.write(other, {"cifar-10-binary.tar.gz": archive})
         assert len(load_official(tiny.with_archive(tiny.TINY_CIFAR10, archive), str(other)).y_train) == 10
 
-    def test_looking_for_it_reads_nothing(self, tmp_path: Path) -> None:
+    def test_looking_for_a_data_set_reads_no_file(self, tmp_path: Path) -> None:
         tiny.write(tmp_path / "MNIST" / "raw", dict.fromkeys(MNIST_FILES, b"rubbish"))
         assert find(tiny.TINY_MNIST, tmp_path) is not None
         tiny.write(tmp_path / "cifar10", {"cifar-10-binary.tar.gz": b"rubbish"})
@@ -147,7 +147,7 @@ class TestEmnist:
         assert bool((image[25, 4:18] == 126).all()), "the short one lies at its foot"
         assert bool((image[4, 6:] == 0).all())
 
-    def test_a_to_j(self, tmp_path: Path) -> None:
+    def test_letters_are_a_to_j(self, tmp_path: Path) -> None:
         order = np.random.default_rng(0).permutation(26)
         images = tiny.column_by_column(tiny.upright_letters()[order])
         mixed = {"emnist-letters.mat": tiny.matlab(images, tiny.LETTERS[order][:, None])}
@@ -157,7 +157,7 @@ class TestEmnist:
         for image, label in zip(data.x_train[:], data.y_train, strict=True):
             assert int(image[0, 25, 4]) == 101 + int(label)
 
-    def test_too_few_of_a_letter(self, tmp_path: Path) -> None:
+    def test_too_few_samples_of_a_letter_are_refused(self, tmp_path: Path) -> None:
         labels = tiny.LETTERS.copy()
         labels[0] = 26
         tiny.write(tmp_path, EMNIST_FILES | {"emnist-letters-train-labels-idx1-ubyte": tiny.idx(labels)})
@@ -178,11 +178,13 @@ class TestFacts:
             ("cifar100", (3, 32, 32), 100, (50_000, 10_000)),
         ],
     )
-    def test_sizes(self, name: str, shape: tuple[int, ...], classes: int, samples: tuple[int, int]) -> None:
+    def test_sizes_are_the_official_ones(
+        self, name: str, shape: tuple[int, ...], classes: int, samples: tuple[int, int]
+    ) -> None:
         spec = OFFICIAL[name]
         assert (spec.shape, spec.classes, (spec.samples["train"], spec.samples["test"])) == (shape, classes, samples)
 
-    def test_defaults_of_the_protocol(self) -> None:
+    def test_defaults_are_those_of_the_protocol(self) -> None:
         letters = Defaults(model="mlp,hidden=100x100", batch_size=45, weight_decay=1e-4, augmentation="none")
         cifar = Defaults(model="cnn", batch_size=45, weight_decay=1e-3, augmentation="flip-crop")
         assert {name: spec.defaults for name, spec in OFFICIAL.items()} == {
@@ -199,7 +201,7 @@ class TestFacts:
         module = build_model(spec.defaults.model, torch.zeros(2, *spec.shape), spec.classes, seed=0)
         assert sum(p.numel() for p in module.parameters()) == parameters
 
-    def test_normalisation_by_channel(self, tmp_path: Path) -> None:
+    def test_colours_are_normalised_by_channel(self, tmp_path: Path) -> None:
         tiny.write(tmp_path / "cifar-10-batches-bin", CIFAR10_BINARY)
         tiny.write(tmp_path / "cifar-100-binary", CIFAR100_BINARY)
         ten, hundred = (load_official(spec, str(tmp_path)) for spec in (tiny.TINY_CIFAR10, tiny.TINY_CIFAR100))
@@ -213,13 +215,13 @@ class TestFacts:
             (tiny.CIFAR_IMAGES["train"][0, 0, 0, 0] / 255 - 0.491) / 0.247, 1e-5
         )
 
-    def test_normalisation_by_the_training_pixels(self, tmp_path: Path) -> None:
+    def test_inputs_are_normalised_by_the_training_pixels(self, tmp_path: Path) -> None:
         tiny.write(tmp_path, MNIST_FILES)
         data = load_official(tiny.TINY_MNIST, str(tmp_path))
         assert float(data.mean) == pytest.approx(tiny.MNIST_IMAGES["train"].mean())
         assert float(data.std) == pytest.approx(tiny.MNIST_IMAGES["train"].std())
 
-    def test_normalisation_by_those_that_are_kept(self, tmp_path: Path) -> None:
+    def test_letters_are_normalised_by_those_that_are_kept(self, tmp_path: Path) -> None:
         tiny.write(tmp_path, EMNIST_FILES)
         data = load_official(tiny.TINY_EMNIST_L, str(tmp_path))
         kept = tiny.upright_letters()[:10]
@@ -229,7 +231,9 @@ class TestFacts:
 
 
 class TestFolder:
-    def test_precedence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_option_comes_before_the_environment_and_the_default(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         given, variable = tmp_path / "given", tmp_path / "variable"
         given.mkdir()
         variable.mkdir()
@@ -240,7 +244,7 @@ class TestFolder:
         monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "cache" / name)
         assert data_folder() == tmp_path / "cache" / "adabest", "it need not exist"
 
-    def test_home_and_working_directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_data_folders_may_be_relative_or_below_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "data").mkdir()
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("USERPROFILE", str(tmp_path))
@@ -248,14 +252,14 @@ class TestFolder:
         monkeypatch.chdir(tmp_path)
         assert data_folder("data") == tmp_path / "data"
 
-    def test_a_mistyped_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_mistyped_folder_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=r"data_dir = .*none: there is no such folder"):
             data_folder(str(tmp_path / "none"))
         monkeypatch.setenv("ADABEST_DATA", str(tmp_path / "void"))
         with pytest.raises(InputError, match=r"ADABEST_DATA = .*void: there is no such folder"):
             data_folder()
 
-    def test_what_is_there_needs_no_right_to_write(self, tmp_path: Path) -> None:
+    def test_complete_data_need_no_right_to_write(self, tmp_path: Path) -> None:
         tiny.write(tmp_path / "mnist", MNIST_FILES)
         fetch(tiny.TINY_MNIST, tmp_path)
         assert {path.name for path in tmp_path.iterdir()} == {"mnist"}, "not even a lock"

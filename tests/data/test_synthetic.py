@@ -88,7 +88,7 @@ def test_the_fingerprint_asks_for_no_sample(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_by_name() -> None:
+def test_synthetic_data_are_found_by_name() -> None:
     data = load_dataset("synthetic,samples=20,shape=1x4x4,classes=3,test=7")
     assert data.x_train.shape == (20, 1, 4, 4)
     assert (len(data.y_test), data.classes, data.defaults.model) == (7, 3, "mlp,hidden=100x100")
@@ -108,12 +108,12 @@ def test_by_name() -> None:
         ("size=3", "has no option 'size'"),
     ],
 )
-def test_what_it_cannot_make(options: str, words: str) -> None:
+def test_bad_options_are_refused(options: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         load_dataset(f"synthetic,{options}")
 
 
-def test_it_can_be_learnt(tmp_path: Path) -> None:
+def test_synthetic_data_can_be_learnt(tmp_path: Path) -> None:
     """From clients with one sample each, to a test set they have never seen."""
     settings: dict[str, Any] = {"dataset": "synthetic,samples=2000,shape=64,classes=4,test=400", "model": "logistic"}
     settings |= {"clients": 2000, "validation_clients": 0, "participation": 0.02, "batch_size": 1, "rounds": 40}
@@ -122,7 +122,7 @@ def test_it_can_be_learnt(tmp_path: Path) -> None:
     assert done.final["local_steps"] == 1600
 
 
-def test_runs_are_resumed_on_it(tmp_path: Path) -> None:
+def test_runs_are_resumed_on_synthetic_data(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"dataset": "synthetic,samples=200,shape=6,classes=3,test=20", "model": "logistic"}
     straight = tiny_runs.run(tmp_path / "straight", **settings)
     tiny_runs.break_off(tmp_path / "broken", 14, checkpoint_every=1, **settings)

@@ -69,32 +69,32 @@ def algorithm_of(name: str) -> Algorithm:
 @every_engine
 @pytest.mark.parametrize("unbalance", [0.0, 1.0])
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_every_algorithm_with_an_mlp(name: str, unbalance: float, engine: Any) -> None:
+def test_every_algorithm_agrees_with_the_reference_on_an_mlp(name: str, unbalance: float, engine: Any) -> None:
     assert_alike(algorithm_of(name), MLP._replace(unbalance=unbalance), engine)
 
 
 @every_engine
 @pytest.mark.parametrize("specification", VARIANTS)
-def test_options_of_algorithms(specification: str, engine: Any) -> None:
+def test_options_of_algorithms_agree_with_the_reference(specification: str, engine: Any) -> None:
     assert_alike(make(specification), CASES["logistic"], engine)
 
 
 @every_engine
 @pytest.mark.parametrize("model", CASES)
-def test_every_model_with_adabest(model: str, engine: Any) -> None:
+def test_every_model_agrees_with_the_reference(model: str, engine: Any) -> None:
     rounds = 2 if model in ("cnn", "resnet") else 3
     assert_alike(AdaBest(), CASES[model], engine, rounds=rounds)
 
 
 @every_engine
 @pytest.mark.parametrize("model", ["logistic", "mlp", "mixed"])
-def test_in_float32(model: str, engine: Any) -> None:
+def test_float32_agrees_with_the_reference(model: str, engine: Any) -> None:
     assert_alike(FedDyn(), CASES[model]._replace(dtype=torch.float32), engine, limit=2e-3)
 
 
 @every_engine
 @pytest.mark.parametrize("name", odd_models.MODELS)
-def test_odd_models(name: str, engine: Any) -> None:
+def test_odd_models_agree_with_the_reference(name: str, engine: Any) -> None:
     assert_alike(FedDyn(), Case(odd_models.make(name), odd_models.INPUT), engine, rounds=2)
 
 
@@ -104,7 +104,9 @@ def test_odd_models(name: str, engine: Any) -> None:
 @pytest.mark.parametrize("unbalance", [0.0, 1.0])
 @pytest.mark.parametrize("model", CASES)
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_everything_with_everything(name: str, model: str, unbalance: float, dtype: torch.dtype, engine: Any) -> None:
+def test_every_algorithm_agrees_with_the_reference_on_every_model(
+    name: str, model: str, unbalance: float, dtype: torch.dtype, engine: Any
+) -> None:
     limit = 1e-11 if dtype == torch.float64 else 2e-3
     assert_alike(algorithm_of(name), CASES[model]._replace(unbalance=unbalance, dtype=dtype), engine, limit=limit)
 
@@ -132,7 +134,7 @@ class Restless(FedAvg):
 
 @every_engine
 @pytest.mark.parametrize("algorithm", [FedAdam(), FedDane(), FedNova(), VrlSgd(), Restless()], ids=repr)
-def test_algorithms_of_users(algorithm: Algorithm, engine: Any) -> None:
+def test_algorithms_of_users_agree_with_the_reference(algorithm: Algorithm, engine: Any) -> None:
     assert_alike(algorithm, MLP, engine)
 
 
@@ -181,7 +183,7 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
 
 @every_engine
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings(name: str, engine: Any) -> None:
+def test_settings_agree_with_the_reference(name: str, engine: Any) -> None:
     case, training, rules = SETTINGS[name]
     assert_alike(AdaBest(), case, engine, training=training, rules=rules)
 
@@ -197,7 +199,7 @@ class Smoothed:
 
 
 @every_engine
-def test_a_loss_without_a_hash(engine: Any) -> None:
+def test_a_loss_without_a_hash_is_taken(engine: Any) -> None:
     assert_alike(FedAvg(), MLP._replace(options=(("loss", Smoothed(0.1)),)), engine, rounds=1)
 
 
@@ -226,7 +228,7 @@ def test_half_precision_comes_near(model: str, engine: Any) -> None:
 
 
 @every_engine
-def test_half_precision_of_what_is_not_trained(engine: Any) -> None:
+def test_half_precision_with_parts_that_are_not_trained_comes_near(engine: Any) -> None:
     for name in ("frozen", "buffer"):
         case = Case(odd_models.make(name), odd_models.INPUT, dtype=torch.float32)
         half = simulate(AdaBest(), case, functools.partial(engine, precision=Precision(half=True)))
@@ -274,14 +276,14 @@ def test_only_a_stream_that_was_given_work_is_waited_for(
 
 
 @pytest.mark.parametrize("name", odd_models.ONE_BY_ONE)
-def test_what_cant_be_batched_is_trained_one_by_one(name: str) -> None:
+def test_models_that_cant_be_batched_are_trained_one_by_one(name: str) -> None:
     case = Case(odd_models.make(name), odd_models.INPUT)
     with pytest.warns(UserWarning, match="clients train one after another") as warned:
         assert_alike(FedDyn(), case, StackedEngine, limit=0.0)
     assert len(warned) == 1
 
 
-def test_a_loss_that_cant_be_batched() -> None:
+def test_a_loss_that_cant_be_batched_is_trained_one_by_one() -> None:
     def hardest(scores: Tensor, y: Tensor) -> Tensor:
         losses = functional.cross_entropy(scores, y, reduction="none")
         return losses[losses >= losses.mean()].mean()
@@ -313,7 +315,7 @@ def test_divergence_is_told_in_the_same_words(model: str, dtype: torch.dtype, en
 
 
 @every_engine
-def test_divergence_in_the_very_first_step(engine: Any) -> None:
+def test_divergence_in_the_very_first_step_is_told(engine: Any) -> None:
     case = MLP._replace(options=(("loss", lambda scores, y: functional.cross_entropy(scores, y) / 0.0),))
     expected = message_of(ReferenceEngine, case, LocalTraining())
     assert expected.endswith("at local step 0 is inf")

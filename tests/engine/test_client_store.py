@@ -73,7 +73,7 @@ def budget(request: pytest.FixtureRequest) -> int:
 
 
 class TestEveryTier:
-    def test_holds_what_was_last_written(self, budget: int, tmp_path: Path) -> None:
+    def test_a_store_holds_what_was_last_written(self, budget: int, tmp_path: Path) -> None:
         store, expected = ClientStore(memory(budget, folder=tmp_path)), dict[int, dict[str, Tensor]]()
         generator = np.random.default_rng(0)
         for step in range(20):
@@ -109,7 +109,7 @@ class TestEveryTier:
         assert [store.read(client)["b"].tolist() for client in (0, 40)] == [[0.0], [3.0]]
         assert [store.read(client)["a"].tolist() for client in (0, 40)] == [[1.0], [0.0]]
 
-    def test_nobody_takes_no_memory(self, budget: int) -> None:
+    def test_an_empty_store_takes_no_memory(self, budget: int) -> None:
         store = ClientStore(memory(budget))
         store.write({})
         assert (len(store), sum(store.bytes().values())) == (0, 0)
@@ -266,7 +266,7 @@ class TestNoRoom:
         with pytest.raises(InputError, match="there is no memory left"):
             ClientStore.from_state(copies(store), memory(2 * ROW, 3 * ROW))
 
-    def test_a_round_that_can_never_fit(self) -> None:
+    def test_a_round_that_can_never_fit_is_refused(self) -> None:
         memory(2 * ROW, 3 * ROW).refuse_too_little(5, ROW)
         with pytest.raises(InputError) as caught:
             memory(2 * ROW + 20, 3 * ROW + 20).refuse_too_little(6, ROW)
@@ -277,7 +277,7 @@ class TestNoRoom:
 
 
 class TestBudgets:
-    def test_what_a_store_took_is_given_back(self) -> None:
+    def test_memory_of_a_store_is_given_back(self) -> None:
         limits = memory(10 * ROW, 0)
         for _ in range(3):
             store = ClientStore(limits)
@@ -312,7 +312,7 @@ class TestBudgets:
 
 
 class TestMappedFiles:
-    def test_none_has_a_name(self, tmp_path: Path) -> None:
+    def test_mapped_files_have_no_name(self, tmp_path: Path) -> None:
         """So a kill leaves nothing behind."""
         store = ClientStore(memory(0, folder=tmp_path))
         store.write({client: row(client) for client in range(10)})
@@ -320,7 +320,7 @@ class TestMappedFiles:
         assert store.bytes()["client_disk"] == 10 * ROW
 
     @linux
-    def test_their_memory_is_the_files(self, tmp_path: Path) -> None:
+    def test_memory_of_mapped_files_is_the_files(self, tmp_path: Path) -> None:
         def maps() -> int:
             return Path("/proc/self/maps").read_text().count(f"{tmp_path}/")
 
@@ -358,7 +358,7 @@ class TestMappedFiles:
         )
         assert_holds(store, {0: row(0)})
 
-    def test_a_folder_that_is_gone(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_gone_is_an_error(self, tmp_path: Path) -> None:
         store = ClientStore(memory(0, folder=tmp_path / "gone"))
         with pytest.raises(InputError, match=r"in a file in .*gone: No such file or directory"):
             store.write({0: row(0)})
@@ -385,12 +385,12 @@ class TestMappedFiles:
         ("4TB", 4 * 10**12),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size("client_memory", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "1e9", "6 G", "GiB", "1,5GB", "1.GB", "infMB", "nan", "9" * 400])
-def test_what_is_no_size(text: str) -> None:
+def test_texts_that_are_no_size_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"client_disk = .*: a size looks like 6GiB, 500MB or 0"):
         parse_size("client_disk", text)
 
@@ -407,5 +407,5 @@ def test_what_is_no_size(text: str) -> None:
         (10**400, "over 1,000,000 EB"),
     ],
 )
-def test_sizes_in_words(size: int, words: str) -> None:
+def test_sizes_are_written_in_words(size: int, words: str) -> None:
     assert size_in_words(size) == words

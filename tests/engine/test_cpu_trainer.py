@@ -136,7 +136,7 @@ def test_training_equals_the_reference(algorithm: Algorithm, model: str, threads
 
 @pytest.mark.parametrize("options", [{"clip": 0.0}, {"weight_decay": 0.0}, {"clip": 1e9}], ids=str)
 @pytest.mark.parametrize("model", MODELS)
-def test_without_clipping_or_decay(options: dict[str, float], model: str) -> None:
+def test_training_without_clipping_or_decay_equals_the_reference(options: dict[str, float], model: str) -> None:
     runs = [
         simulated(AdaBest(), task_with(seeded(model)), e, **options) for e in (ReferenceEngine, make_batched_engine)
     ]
@@ -151,7 +151,7 @@ def squared(scores: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("options", [{"augmentation": flip_crop}, {"loss": squared}], ids=["augmented", "own loss"])
 @pytest.mark.parametrize("model", ["linear", "convolutional"])
-def test_augmentation_and_own_losses(options: dict[str, Any], model: str) -> None:
+def test_augmentation_and_own_losses_equal_the_reference(options: dict[str, Any], model: str) -> None:
     runs = [
         simulated(AdaBest(), task_with(seeded(model), **options), e) for e in (ReferenceEngine, make_batched_engine)
     ]
@@ -199,7 +199,7 @@ def linear_of(seed: int) -> nn.Module:
 
 
 class TestWithoutPython:
-    def test_gives_the_bits_that_python_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_torch_script_gives_the_bits_that_python_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = []
         for function in (linear_steps.scripted_steps(), linear_steps.local_steps):
             monkeypatch.setattr(chain, "scripted_steps", lambda function=function: function)
@@ -208,7 +208,7 @@ class TestWithoutPython:
                 runs[-1].step()
         assert torch.equal(runs[0].state.cloud, runs[1].state.cloud)
 
-    def test_is_python_where_there_is_no_torch_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_steps_are_python_where_there_is_no_torch_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def gone(function: Any) -> Any:
             raise RuntimeError("no longer supported")
 
@@ -236,7 +236,7 @@ class TestChoice:
 
 class TestDivergence:
     @pytest.mark.parametrize("model", ["linear", "convolutional"])
-    def test_names_client_and_step_like_the_reference(self, model: str, threads: int) -> None:
+    def test_divergence_names_client_and_step_like_the_reference(self, model: str, threads: int) -> None:
         said = []
         for engine in (ReferenceEngine, make_batched_engine):
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
@@ -253,7 +253,7 @@ class Interrupted(BaseException):
 
 class TestThreads:
     @pytest.mark.parametrize(("model", "beats"), [("linear", 0), ("convolutional", 0), ("convolutional", 5)])
-    def test_an_interruption_ends_all_of_them(self, model: str, beats: int, threads: int) -> None:
+    def test_an_interruption_ends_all_threads(self, model: str, beats: int, threads: int) -> None:
         left = [beats]
 
         def beat() -> None:
@@ -292,7 +292,7 @@ class TestThreads:
         finally:
             torch.set_num_threads(before)
 
-    def test_an_error_in_one_of_them_ends_the_others(self, threads: int) -> None:
+    def test_an_error_in_one_thread_ends_the_others(self, threads: int) -> None:
         def endless(beat: Heartbeat) -> int:
             while True:
                 beat()
@@ -311,7 +311,7 @@ class TestThreads:
 
         assert side_by_side([piece(number) for number in range(20)], lambda: None, threads) == list(range(20))
 
-    def test_errors_say_where(self, threads: int) -> None:
+    def test_errors_say_where_they_happened(self, threads: int) -> None:
         def fails_late(images: Tensor, keys: Tensor) -> Tensor:
             if keys.numel() > 2:
                 raise RuntimeError("no")

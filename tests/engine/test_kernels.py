@@ -175,7 +175,7 @@ class Convolution:
 
 
 @every_shape
-def test_twins_of_convolutions_against_autograd(shape: ConvolutionShape) -> None:
+def test_twins_of_convolutions_agree_with_autograd(shape: ConvolutionShape) -> None:
     case = Convolution(shape, torch.float64, border=(1, 2))
     y, kind = case.forward(twins)
     dense, bias = case.spread(twins, kind)
@@ -211,7 +211,9 @@ def test_twins_of_convolutions_against_autograd(shape: ConvolutionShape) -> None
 
 @pytest.mark.parametrize("parts", [1, 2], ids=["one part", "several parts"])
 @every_shape
-def test_kernels_of_convolutions(shape: ConvolutionShape, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_convolutions_agree_with_their_twins(
+    shape: ConvolutionShape, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if parts > 1:
         for name in ("_PART", "_POOL_PART"):
             monkeypatch.setattr(convolution, name, 2 * shape.dense[0] * shape.dense[1] - 3)
@@ -254,7 +256,9 @@ every_linear = pytest.mark.parametrize(("inputs", "outputs", "batch"), LINEAR)
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 @every_linear
-def test_linear_layers(inputs: int, outputs: int, batch: int, bias: bool) -> None:
+def test_twins_and_kernels_of_linear_layers_agree_with_autograd(
+    inputs: int, outputs: int, batch: int, bias: bool
+) -> None:
     for relu, dtype, operators in ((True, torch.float64, twins), (False, torch.float32, KERNELS)):
         _linear(LinearShape(inputs, outputs, bias, relu), batch, dtype, operators)
         _linear(LinearShape(inputs, outputs, bias, not relu), batch, dtype, operators)
@@ -315,7 +319,7 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
 
 
 @pytest.mark.parametrize("has_offset", [True, False])
-def test_folding(has_offset: bool) -> None:
+def test_the_kernel_of_folding_agrees_with_its_twin(has_offset: bool) -> None:
     weight, bias = Region(64, 1500, 1), Region(1600, 48, 3)
     mine = direction(1700, 5, has_offset=has_offset)
     twin = fresh(mine)
@@ -347,7 +351,7 @@ def test_correcting_a_gradient_that_doesnt_lie_in_a_row() -> None:
 @pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
 @pytest.mark.parametrize("half", [False, True], ids=["full", "half"])
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's NumPy on ∞ / ∞
-def test_updates(operators: Any, half: bool) -> None:
+def test_updates_are_those_of_the_local_step(operators: Any, half: bool) -> None:
     size = 5000  # more than one block
     for clip, huge in ((1.0, False), (1e6, False), (torch.inf, False), (1.0, True), (torch.inf, True)):
         whole = direction(size, 7, has_offset=False)
@@ -396,7 +400,7 @@ INPUTS = {
 @pytest.mark.parametrize("augmented", [True, False], ids=["augmented", "plain"])
 @pytest.mark.parametrize("floating", [True, False], ids=["floats", "bytes"])
 @pytest.mark.parametrize("name", INPUTS)
-def test_gathering(name: str, floating: bool, augmented: bool) -> None:
+def test_the_kernel_of_gathering_agrees_with_its_twin(name: str, floating: bool, augmented: bool) -> None:
     shape = INPUTS[name]
     images = torch.randint(0, 256, (9, shape.channels, shape.height, shape.width), dtype=torch.uint8)
     source = make_source(images.float() / 9 if floating else images, augmented=augmented)
@@ -408,7 +412,7 @@ def test_gathering(name: str, floating: bool, augmented: bool) -> None:
 
 
 @pytest.mark.parametrize("augmented", [True, False], ids=["augmented", "plain"])
-def test_the_twin_of_gathering_against_the_augmentation(augmented: bool) -> None:
+def test_the_twin_of_gathering_agrees_with_the_augmentation(augmented: bool) -> None:
     images = torch.randint(0, 256, (9, 3, 11, 9), dtype=torch.uint8)
     source = make_source(images, augmented=augmented)
     shape = unfolded_or_not(ConvolutionShape(3, 11, 9, 5, (3, 3), padding=(1, 1), unfolded=True))
@@ -428,7 +432,7 @@ def test_the_twin_of_gathering_against_the_augmentation(augmented: bool) -> None
 
 
 @pytest.mark.parametrize("classes", [2, 5, 16, 70])
-def test_cross_entropy(classes: int) -> None:
+def test_the_kernel_of_cross_entropy_agrees_with_its_twin(classes: int) -> None:
     source = make_source(torch.zeros(9, 3), augmented=False, classes=classes)
     stored = padded(classes)
     scores = 5 * random(CLIENTS, BATCH, stored)  # whatever is in the padding
@@ -460,7 +464,7 @@ def test_cross_entropy(classes: int) -> None:
 
 
 @pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed", "strided at the end"])
-def test_a_round_with_the_kernels(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
     case = Case(

@@ -69,7 +69,7 @@ class TestAdvancing:
         assert results == [["a0", "a1", "a2"], ["b0"], [], ["d0", "d1"]]
         assert engine.asked == [["a0", "b0", "d0"], ["a1", "d1"], ["a2"]]
 
-    def test_a_single_lane(self) -> None:
+    def test_a_single_lane_is_advanced(self) -> None:
         engine: Any = Echo()
         assert advance(lane("a", 2), engine) == ["a0", "a1"]
         assert advance_together(list[Any](), engine) == []
@@ -97,14 +97,14 @@ class TestAdvancing:
         assert isinstance(raised.value.__cause__, ValueError), "what led to it is still told"
 
     @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), Interrupted("by a signal")], ids=["key", "signal"])
-    def test_an_interruption(self, interruption: BaseException) -> None:
+    def test_an_interruption_is_raised_in_every_lane(self, interruption: BaseException) -> None:
         log: list[str] = []
         engine: Any = Echo({1: interruption})
         with pytest.raises(type(interruption)):
             advance_together([lane("a", 3, log), lane("b", 3, log)], engine)
         assert len(log) == 2
 
-    def test_what_lanes_make_of_an_error(self) -> None:
+    def test_lanes_may_save_go_on_or_raise_at_an_error(self) -> None:
         """One saves and ends, one goes on, one says what it means for it: that is what comes out."""
         closed = []
 

@@ -64,7 +64,7 @@ def write_file(path: Path, tensors: dict[str, Pieces]) -> str:
 
 
 class TestFiles:
-    def test_they_are_what_the_format_says(self, tmp_path: Path) -> None:
+    def test_files_are_what_the_format_says(self, tmp_path: Path) -> None:
         digest = write_file(tmp_path / "file", {name: Pieces.of(tensor) for name, tensor in TENSORS.items()})
         assert digest == hashlib.sha256((tmp_path / "file").read_bytes()).hexdigest()
         content = (tmp_path / "file").read_bytes()
@@ -78,7 +78,7 @@ class TestFiles:
             assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
             assert torch.equal(found[name], tensor), name
 
-    def test_nothing_at_all(self, tmp_path: Path) -> None:
+    def test_a_file_of_no_tensors_is_written(self, tmp_path: Path) -> None:
         write_file(tmp_path / "file", {})
         assert load_file(tmp_path / "file") == {}
 
@@ -128,7 +128,7 @@ class TestCheckpoints:
         simulation.step()
         assert not torch.equal(views["clients.model"].copy(), before.tensors["clients.model"])
 
-    def test_none_is_copied_before_it_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_tensor_is_copied_before_it_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(self: Pieces) -> None:
             raise AssertionError("something was copied")
 
@@ -137,7 +137,7 @@ class TestCheckpoints:
         resume(tmp_path)
 
     @linux
-    def test_it_is_read_through_a_map(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_is_read_through_a_map(self, tmp_path: Path) -> None:
         simulation = make_simulation(AdaBest(), make_task(), participation=1.0)
         simulation.step()
         folder = RunFolder(tmp_path)
@@ -159,14 +159,16 @@ class TestCheckpoints:
 class TestBudgets:
     @pytest.mark.parametrize("budget", [NOTHING, LITTLE], ids=["nothing", "little"])
     @pytest.mark.parametrize("name", ALGORITHMS.builtin)
-    def test_no_bit_depends_on_them(self, name: str, budget: dict[str, Any], tmp_path: Path) -> None:
+    def test_no_bit_depends_on_budgets(self, name: str, budget: dict[str, Any], tmp_path: Path) -> None:
         plain = run(tmp_path / "plain", algorithm=name, unbalance=0.3)
         tight = run(tmp_path / "tight", algorithm=name, unbalance=0.3, **budget)
         assert results(tight.folder) == results(plain.folder)
 
     @pytest.mark.parametrize("budget", [NOTHING, LITTLE], ids=["nothing", "little"])
     @pytest.mark.parametrize("error", [Killed, Interrupted])
-    def test_broken_off_and_resumed(self, error: Any, budget: dict[str, Any], tmp_path: Path) -> None:
+    def test_a_run_with_a_budget_is_resumed_to_the_last_bit(
+        self, error: Any, budget: dict[str, Any], tmp_path: Path
+    ) -> None:
         straight = run(tmp_path / "straight")
         assert in_pieces(tmp_path / "pieces", 22, error, checkpoint_every=1, **budget) >= 3
         assert results(tmp_path / "pieces") == results(straight.folder)
@@ -196,7 +198,9 @@ class TestBudgets:
         assert maps(tmp_path / "run") == 0
         assert not list((tmp_path / "run").glob("clients-*"))
 
-    def test_too_little_for_one_round(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_budget_too_small_for_one_round_is_refused(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         words = (
             r"the 3 clients of one round keep 7.78 kB \(2.59 kB each\), for which there is too little memory: "
             r"client_memory 1 kB \(0 B taken\), client_disk 6 kB \(0 B taken\); allow more of one of them"
@@ -209,7 +213,7 @@ class TestBudgets:
         assert re.search(words, capsys.readouterr().err)
         assert not (tmp_path / "run").exists()
 
-    def test_too_little_for_the_rounds_that_follow(self, tmp_path: Path) -> None:
+    def test_a_budget_too_small_for_later_rounds_ends_the_run(self, tmp_path: Path) -> None:
         """The run ends between two rounds, and goes on where it ended when it is given more."""
         with pytest.raises(InputError, match=r"3 have taken part, each keeps 2.59 kB, and there is client_memory 0 B"):
             run(tmp_path / "run", client_disk="9kB", checkpoint_every=1, **NOTHING)
@@ -220,7 +224,7 @@ class TestBudgets:
         assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
 
     @pytest.mark.parametrize("how", ["toml", "command line", "python"])
-    def test_everywhere_by_the_same_name(self, how: str, tmp_path: Path) -> None:
+    def test_budgets_have_the_same_name_everywhere(self, how: str, tmp_path: Path) -> None:
         sizes = {"client_memory": "1MiB", "client_device_memory": "2MiB", "client_disk": "3 MB"}
         settings = {**tiny(rounds=1), **sizes}
         if how == "toml":

@@ -35,7 +35,7 @@ def packing_of(name: str) -> tuple[Packing, dict[str, tuple[int, ...]]]:
 
 
 @every_model
-def test_there_and_back(name: str) -> None:
+def test_unpacked_models_are_those_that_were_packed(name: str) -> None:
     layout, shapes = packing_of(name)
     count = sum(int(np.prod(shape)) for shape in shapes.values())
     vectors = torch.randn(2, 3, count, dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_there_and_back(name: str) -> None:
 
 
 @every_model
-def test_everything_else_is_zero(name: str) -> None:
+def test_padding_is_zero(name: str) -> None:
     layout, _ = packing_of(name)
     packed = layout.pack(torch.ones(len(layout.target)))
     assert int(packed.count_nonzero()) == len(layout.target) == int((layout.source >= 0).sum())
@@ -165,7 +165,7 @@ def models(draw: st.DrawFn) -> nn.Module:
 
 @settings(max_examples=20)
 @given(model=models())
-def test_models_drawn_at_random(model: nn.Module) -> None:
+def test_random_models_are_packed_and_unpacked(model: nn.Module) -> None:
     with torch.random.fork_rng(devices=[]):
         case = Case(model, odd_models.INPUT, options=(("epochs", 1), ("batch_size", 9)))
         assert_alike(FedDyn(), case, StackedEngine, rounds=1)
@@ -174,5 +174,5 @@ def test_models_drawn_at_random(model: nn.Module) -> None:
 @pytest.mark.soak
 @settings(max_examples=400)
 @given(model=models())
-def test_many_models_drawn_at_random(model: nn.Module) -> None:
+def test_many_random_models_are_packed_and_unpacked(model: nn.Module) -> None:
     assert_alike(FedDyn(), Case(model, odd_models.INPUT), StackedEngine, rounds=2)

@@ -1,8 +1,9 @@
 """Rounds: their metrics, their all-or-nothing, and that they repeat to the last bit."""
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quadratics import random_quadratics, simulate
 from small import (
     METRICS,
     assert_same,
@@ -26,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm, ClientContext, Work
+from adabest.algorithms.base import Algorithm, ClientContext, Replies, ServerContext, Update, Work
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
@@ -59,7 +61,7 @@ class TestMetrics:
     def test_keys_and_their_order(self) -> None:
         assert tuple(evaluated(make_simulation(FedAvg(), make_task()))) == METRICS
 
-    def test_only_when_asked_for(self) -> None:
+    def test_metrics_come_only_when_asked_for(self) -> None:
         assert make_simulation(FedAvg(), make_task()).step() is None
 
     def test_the_three_models_are_tested(self) -> None:
@@ -121,7 +123,7 @@ class TestMetrics:
         expected = np.mean([0.1 * norm(simulation.client_state(client).h) for client in seen])
         assert metrics["client_h_norm"] == pytest.approx(expected)
 
-    def test_what_an_algorithm_has_not_is_none(self) -> None:
+    def test_metrics_that_an_algorithm_does_not_have_are_none(self) -> None:
         simulation = make_simulation(FedAvg(), make_task(validation=0))
         simulation.step()
         metrics = evaluated(simulation)
@@ -164,7 +166,7 @@ class TestScoredModel:
 
     @pytest.mark.parametrize("scored_clients", ["seen", "all"])
     @pytest.mark.parametrize("weighted", [False, True])
-    def test_is_the_mean_of_the_latest_client_models(
+    def test_the_scored_model_is_the_mean_of_the_latest_client_models(
         self, weighted: bool, scored_clients: Literal["seen", "all"]
     ) -> None:
         task = make_task(unbalance=0.5, **FLOAT64)
@@ -264,7 +266,7 @@ class TestAllOrNothing:
         self.interrupt_in_round_three(1 + moment % (self.uninterrupted()[0] - 4))
 
     @pytest.mark.parametrize("from_the_end", [0, 1, 2, 3])
-    def test_nor_does_an_interrupted_evaluation(self, from_the_end: int) -> None:
+    def test_an_interrupted_evaluation_leaves_no_trace(self, from_the_end: int) -> None:
         # The last four beats are those of the three test passes and of the validation.
         self.interrupt_in_round_three(self.uninterrupted()[0] - from_the_end)
 
@@ -309,7 +311,7 @@ class TestAllOrNothing:
             simulation.step()
         assert_same(simulation.snapshot(), before)
 
-    def test_divergence_in_the_evaluation(self) -> None:
+    def test_divergence_in_the_evaluation_is_told(self) -> None:
         class Overflows(ClassificationTask):
             def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
                 return Scores(loss=float("inf"), accuracy=0.1)
@@ -381,7 +383,7 @@ class TestRepeats:
         assert_same(snapshot, kept)
         assert evaluated(second) == expected
 
-    def test_what_clients_keep_may_have_any_name(self) -> None:
+    def test_client_fields_may_have_any_name(self) -> None:
         simulation = make_simulation(Remembers(), make_task(), participation=1.0)
         for _ in range(2):
             simulation.step()
@@ -503,3 +505,40 @@ def test_a_cohort_that_is_none_is_refused(cohort: list[int] | str) -> None:
     chosen = task.partition.validation[:1].tolist() if cohort == "validation" else cohort
     with pytest.raises(InputError, match="one or more of the training clients"):
         make_simulation(FedAvg(), task).step(cohort=np.array(chosen, dtype=np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoKinds(FedAvg):
+    """A plain mean of gradients first, then a sample-weighted mean of models: replies of two kinds."""
+
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"gradient": ("one",), "model": ("samples",)}
+    phases: ClassVar[tuple[Work, ...]] = (Work.GRADIENT, Work.TRAIN)
+
+    class Gradient(NamedTuple):
+        gradient: Tensor
+
+    def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
+        if context.phase == 0:
+            return client, self.Gradient(model)
+        return super().client_finish(client, message, model, context)
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        if context.phase == 0:
+            return Update(server, cloud, cloud, h=replies.mean("gradient"))
+        return super().server_step(server, cloud, replies, context)
+
+
+def test_exchanges_of_a_round_may_have_replies_of_different_kinds() -> None:
+    task = random_quadratics(0, 3, dim=4, unbalanced=True)
+    two, one = simulate(TwoKinds(), task), simulate(FedAvg(), task)
+    two.step(cohort=np.arange(3))
+    one.step(cohort=np.arange(3))
+    assert torch.equal(two.state.cloud, one.state.cloud)
+    samples_sent = 3 * 8
+    assert two.state.bytes_up == one.state.bytes_up + 3 * 4 * 8
+    assert one.state.bytes_up == 3 * 4 * 8 + samples_sent
+
+
+def test_a_cohort_with_a_client_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="each once"):
+        simulate(FedAvg(), random_quadratics(0, 3, dim=2)).step(cohort=np.array([1, 1]))

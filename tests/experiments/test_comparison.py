@@ -1,6 +1,7 @@
 """Comparisons: the same clients for all, a table and a figure that say what the metrics say."""
 
 import csv
+import dataclasses
 import json
 import signal
 from pathlib import Path
@@ -9,11 +10,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from figures import catch_figures
+import torch
 from matplotlib.image import imread
 from tiny_runs import (
     Bomb,
     arguments,
+    as_old_version,
     break_off,
     command,
     contents,
@@ -25,6 +27,7 @@ from tiny_runs import (
     stripes,
     tiny,
 )
+from torch import nn
 
 import adabest
 from adabest import AdaBest, FedAvg, InputError, Interrupted
@@ -32,6 +35,8 @@ from adabest.experiments.comparison_file import recall
 from adabest.federation.roster import Roster
 from adabest.report.figure import comparison_figure
 from adabest.runs.callbacks.records import Records
+from adabest.runs.files import folder as files
+from adabest.runs.files.folder import RunFolder
 from adabest.runs.settings.toml_file import to_toml
 
 FILES = ["table.md", "table.csv", "figure.png", "figure.svg"]
@@ -68,12 +73,6 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def times(folder: Path) -> dict[Path, int]:
     """When each file of a run was last written."""
     return {path: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != ".lock"}
-
-
-@pytest.fixture
-def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than everything else; where nobody looks at the figure, there is none."""
-    catch_figures(monkeypatch)
 
 
 @pytest.mark.usefixtures("no_figure")
@@ -367,3 +366,107 @@ class TestPlace:
         break_off(tmp_path / "all" / "fedavg", 30, algorithm="fedavg", checkpoint_every=1)
         done = compare(tmp_path / "all", algorithms=["fedavg"], checkpoint_every=1)
         assert "resumes after round 2" in log(done.folder / "fedavg")
+
+
+def other_stripes() -> adabest.Dataset:
+    """Another data set under the same name."""
+    data = stripes()
+    return dataclasses.replace(data, x_train=data.x_train[:].flip(0))
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_compare_refuses_another_data_set_under_the_same_name(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"algorithms": ["fedavg"], "out": tmp_path / "all", "show": False}
+    adabest.compare(**given, **tiny(rounds=1, dataset=stripes()))
+    with pytest.raises(InputError, match="the dataset isn't the one that this run began with"):
+        adabest.compare(**given, **tiny(rounds=1, dataset=other_stripes()))
+    assert adabest.compare(**given, **tiny(rounds=1, dataset=stripes())).runs
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_models_of_the_same_shape_are_compared_in_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = set()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+        done = adabest.compare(algorithms=["fedavg"], show=False, **tiny(rounds=1, model=model))
+        folders.add(done.folder)
+    assert len(folders) == 2
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_compare_refuses_a_data_file_that_was_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    given: dict[str, Any] = {"algorithms": ["fedavg"], "out": tmp_path / "all", "show": False}
+    settings = tiny(rounds=1, dataset=str(path), model="logistic", batch_size=4)
+    for shift in (0, 1):
+        x = np.arange(400, dtype=np.float32).reshape(100, 4) + shift
+        np.savez(path, x_train=x, y_train=np.arange(100) % 3, x_test=x, y_test=np.arange(100) % 3)
+        if shift == 0:
+            adabest.compare(**given, **settings)
+    with pytest.raises(InputError, match="the dataset isn't the one"):
+        adabest.compare(**given, **settings)
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_compare_refuses_a_folder_that_another_process_works_on(tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "all")
+    other.acquire()
+    try:
+        with pytest.raises(InputError, match="another process is working on"):
+            adabest.compare(algorithms=["fedavg"], out=tmp_path / "all", show=False, **tiny(rounds=1))
+    finally:
+        other.release()
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_a_finished_run_of_an_earlier_version_counts_in_a_comparison(tmp_path: Path) -> None:
+    settings = {**tiny(rounds=1), "algorithms": ["adabest"], "show": False}
+    adabest.compare(out=tmp_path, **settings)
+    as_old_version(tmp_path / "adabest")
+    config = tmp_path / "adabest" / files.CONFIG
+    lines = config.read_text(encoding="utf-8").splitlines()
+    config.write_text("\n".join(line for line in lines if not line.startswith(("beta_decay", "patience"))) + "\n")
+    before = contents(tmp_path / "adabest")
+    adabest.compare(out=tmp_path, **settings)
+    assert contents(tmp_path / "adabest") == before
+
+
+@pytest.mark.usefixtures("no_figure")
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ("dirichlet", "dirichlet α = 0.3"),
+        ("shards", "shards, 2 each"),
+        ("iid", "iid"),
+        ("dirichlet-legacy", "dirichlet-legacy α = 0.3"),
+    ],
+)
+def test_a_title_names_the_partition_and_the_number_it_depends_on(
+    partition: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    original = adabest.report.figure.comparison_figure
+
+    def figure(runs: Any, title: str = "") -> Any:
+        titles.append(title)
+        return original(runs, title)
+
+    monkeypatch.setattr("adabest.experiments.comparison.comparison_figure", figure)
+    adabest.compare(
+        algorithms=["fedavg"], dataset=stripes(), clients=8, rounds=1, partition=partition, out=tmp_path, show=False
+    )
+    assert f", {words}, seed" in titles[0]
+    assert ("α" in titles[0]) == partition.startswith("dirichlet")
+
+
+@pytest.mark.usefixtures("no_figure")
+def test_a_target_that_a_stopped_run_did_not_reach_is_not_called_never(tmp_path: Path) -> None:
+    done = adabest.compare(
+        algorithms=["fedavg"], dataset=stripes(), clients=8, epochs=1, rounds=9, evaluate_every=1, stop_at=0.01,
+        target=1.0, out=tmp_path, show=False,
+    )  # fmt: skip
+    assert done.table.rows[0][2] == "> 1"

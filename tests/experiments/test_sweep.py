@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from figures import catch_figures
 from made_runs import make_run
 from tiny_runs import Bomb, arguments, command, contents, ends_after, log, results, resume_comparison, run, tiny
 
@@ -40,12 +39,6 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 def table_of(folder: Path) -> list[dict[str, str]]:
     with (folder / "table.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-@pytest.fixture
-def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than everything else; where nobody looks at the figure, there is none."""
-    catch_figures(monkeypatch)
 
 
 @pytest.fixture(scope="module")

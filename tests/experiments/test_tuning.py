@@ -30,12 +30,6 @@ def table_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture
-def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than everything else."""
-    catch_figures(monkeypatch)
-
-
 def point(*accuracies: float | None, status: str = "finished", **values: Any) -> Point:
     return Point(values, list(accuracies), [status, *["finished"] * (len(accuracies) - 1)])
 

@@ -73,7 +73,7 @@ def entropy_of(deal: Deal, indices: np.ndarray) -> float:
 class TestEveryPartitioner:
     @pytest.mark.parametrize("name", NAMES)
     @given(deal=deals())
-    def test_fills_every_place_with_a_sample_of_its_own(self, name: str, deal: Deal) -> None:
+    def test_every_place_is_filled_with_a_sample_of_its_own(self, name: str, deal: Deal) -> None:
         # Ending is part of it: the reference code's loop doesn't.
         dealt = PARTITIONERS.find(name)(deal)
         assert dealt.shape == (deal.sizes.sum(),)
@@ -82,14 +82,14 @@ class TestEveryPartitioner:
         np.testing.assert_array_equal(PARTITIONERS.find(name)(deal), dealt)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_depends_on_the_seed(self, name: str) -> None:
+    def test_partitions_depend_on_the_seed(self, name: str) -> None:
         prints = {cut_digits(partitioner=name, seed=seed).fingerprint for seed in (0, 1, -1, 2**40)}
         assert len(prints) == 4
         assert cut_digits(partitioner=name).fingerprint == cut_digits(partitioner=name).fingerprint
 
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("alpha", [1e-300, 1e-4, 100.0, 1e300])
-    def test_extreme_priors(self, name: str, alpha: float) -> None:
+    def test_extreme_priors_fill_every_place(self, name: str, alpha: float) -> None:
         partition = cut_digits(partitioner=name, alpha=alpha)
         assert len(np.unique(partition.indices)) == 11 * 45
 
@@ -184,8 +184,10 @@ class TestSkew:
         [
             ("dirichlet", 0.03, 10, (0.55, 0.80), (0.65, 0.72)),
             ("dirichlet", 0.3, 3, (1.40, 1.55), (1.44, 1.52)),
-            ("dirichlet-legacy", 0.03, 3, (0.75, 1.40), (0.90, 1.30)),
-            ("dirichlet-legacy", 0.3, 2, (1.65, 1.90), (1.65, 1.85)),
+            ("dirichlet-legacy", 0.03, 1, (0.75, 1.40), (0.75, 1.40)),
+            ("dirichlet-legacy", 0.3, 1, (1.65, 1.90), (1.65, 1.90)),
+            pytest.param("dirichlet-legacy", 0.03, 3, (0.75, 1.40), (0.90, 1.30), marks=pytest.mark.soak),
+            pytest.param("dirichlet-legacy", 0.3, 2, (1.65, 1.90), (1.65, 1.85), marks=pytest.mark.soak),
             ("iid", 0.3, 1, (2.285, 2.3), (2.285, 2.3)),
         ],
     )
@@ -310,7 +312,7 @@ class TestErrors:
             ({"partitioner": "dirichle"}, "unknown partition 'dirichle'; did you mean 'dirichlet'"),
         ],
     )
-    def test_numbers_out_of_range(self, changes: dict[str, Any], message: str) -> None:
+    def test_numbers_out_of_range_are_refused(self, changes: dict[str, Any], message: str) -> None:
         refusals: list[Callable[[], object]] = [
             lambda: check_scheme(make_scheme(**changes)),
             lambda: cut_digits(**changes),
@@ -319,13 +321,13 @@ class TestErrors:
             with pytest.raises(InputError, match=message):
                 refusal()
 
-    def test_more_clients_than_samples(self) -> None:
+    def test_more_clients_than_samples_are_refused(self) -> None:
         message = r"501 clients \(491 to train, 10 to validate\) are more than the 500 training samples"
         with pytest.raises(InputError, match=message):
             cut_digits(clients=491, validation_clients=10)
         assert cut_digits(clients=490, validation_clients=10).samples.tolist() == [1] * 500
 
     @pytest.mark.parametrize("unbalance", [3.0, 30.0, 1000.0])
-    def test_empty_clients(self, unbalance: float) -> None:
+    def test_empty_clients_are_refused(self, unbalance: float) -> None:
         with pytest.raises(InputError, match=r"unbalance = .* clients would get no sample of 500"):
             cut_digits(unbalance=unbalance, clients=30)

@@ -37,7 +37,7 @@ class TestShards:
         partition = cut(np.arange(600) % 7, 7, scheme("shards", 20, shards=3))
         assert sorted(partition.indices.tolist()) == list(range(600))
 
-    def test_what_is_left_over_comes_from_all_classes(self) -> None:
+    def test_samples_left_over_come_from_all_classes(self) -> None:
         """605 samples over 20 clients leave 5, which must not always be the last class's."""
         labels = np.sort(np.arange(605) % 10)
         left = [
@@ -64,7 +64,7 @@ class TestShards:
         assert main_class[0] != main_class[1]
         assert main_class[0] != sorted(main_class[0])
 
-    def test_none_is_refused(self) -> None:
+    def test_shards_of_nothing_are_refused(self) -> None:
         with pytest.raises(InputError, match="shards = 0: a client gets at least one"):
             cut(np.arange(20) % 2, 2, scheme("shards", 2, shards=0))
 
@@ -87,7 +87,7 @@ class TestNatural:
         assert dataset.clients is not None
         return cut(dataset.y_train.numpy(), 3, scheme("natural", 11, 2), dataset.clients.numpy())
 
-    def test_everyone_has_their_own(self, partition: Partition) -> None:
+    def test_every_client_has_its_own_samples(self, partition: Partition) -> None:
         _, owner = split_by_client()
         assert len(partition.samples) == 13
         for client in range(13):
@@ -109,7 +109,7 @@ class TestNatural:
             drawn.add(tuple(chosen))
         assert len(drawn) > 3
 
-    def test_it_is_the_default_for_such_data(self, tmp_path: Path) -> None:
+    def test_natural_is_the_default_for_data_with_clients(self, tmp_path: Path) -> None:
         dataset, owner = split_by_client()
         settings: dict[str, Any] = {"dataset": dataset, "epochs": 1, "rounds": 2, "participation": 0.3, "show": False}
         finished = adabest.run(out=tmp_path / "run", **settings)
@@ -135,7 +135,7 @@ class TestNatural:
             ({"validation_clients": 13}, "clients = 0: at least one client must train"),
         ],
     )
-    def test_what_does_not_fit_is_refused(self, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    def test_settings_that_do_not_fit_are_refused(self, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             adabest.run(out=tmp_path / "run", dataset=split_by_client()[0], show=False, **changes)
 
@@ -143,7 +143,7 @@ class TestNatural:
         with pytest.raises(InputError, match="partition 'natural' is for data sets that come split by client"):
             run(tmp_path / "run", partition="natural")
 
-    def test_npz(self, tmp_path: Path) -> None:
+    def test_files_of_arrays_may_name_clients(self, tmp_path: Path) -> None:
         dataset, owner = split_by_client()
         arrays = {name: getattr(dataset, name).numpy() for name in ("x_train", "y_train", "x_test", "y_test")}
         np.savez(tmp_path / "letters.npz", **arrays, clients=owner)
@@ -163,12 +163,12 @@ class TestNatural:
         with pytest.raises(InputError, match=message):
             from_arrays(x, y, x, y, clients=clients)
 
-    def test_gaps_are_refused(self) -> None:
+    def test_clients_with_gaps_are_refused(self) -> None:
         x, y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         with pytest.raises(InputError, match="count from 0 without gaps"):
             Dataset("gaps", x, y, x, y, 2, clients=torch.tensor([0, 2, 2, 3]))
 
-    def test_the_fingerprint_sees_them(self) -> None:
+    def test_the_fingerprint_sees_clients(self) -> None:
         x, y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         owners = (None, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
         assert len({Dataset("d", x, y, x, y, 2, clients=owner).fingerprint() for owner in owners}) == 3

@@ -56,7 +56,7 @@ class TestWhatServersAreTold:
     PRESENT = ([0, 1, 2, 3, 4, 5], [3, 4, 5], [3, 4, 5], [1, 3, 4, 5], [5], [5])
 
     @pytest.mark.parametrize("name", ["feddyn", "scaffold", "scaffold-m"])
-    def test_the_number_of_those_present_and_their_mean_size(
+    def test_servers_are_told_the_number_of_those_present_and_their_mean_size(
         self, name: str, contexts: Iterator[list[ServerContext]]
     ) -> None:
         seen = next(contexts)
@@ -68,7 +68,9 @@ class TestWhatServersAreTold:
         assert [context.population.mean_samples for context in seen] == [samples[p].mean() for p in self.PRESENT]
 
     @pytest.mark.parametrize("name", ["fedavg", "fedprox", "adabest"])
-    def test_nothing_of_the_kind(self, name: str, contexts: Iterator[list[ServerContext]]) -> None:
+    def test_servers_that_declare_no_need_are_told_of_no_population(
+        self, name: str, contexts: Iterator[list[ServerContext]]
+    ) -> None:
         seen = next(contexts)
         simulation = simulate(ALGORITHMS.find(name)(), churn=0.2)
         for _ in range(6):
@@ -122,7 +124,7 @@ class TestComingAndGoing:
         torch.testing.assert_close(simulation.client_state(0).h, h / 5 + g, rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize("name", ["feddyn", "scaffold"])
-    def test_what_a_leaver_gave_to_h_stays(self, name: str) -> None:
+    def test_a_leavers_share_of_h_stays(self, name: str) -> None:
         simulation = simulate(ALGORITHMS.find(name)(), participation=1.0, schedule=("2:leave:0-5",))
         simulation.step()
         h = simulation.state.server.h.clone()
@@ -205,7 +207,7 @@ class TestRuns:
         assert finished.status == "finished"
         assert finished.final["present"] == 0
 
-    def test_from_the_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_populations_are_set_on_the_command_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         options = ["--churn", "0.4", "--schedule", "2:leave:0-7", "3:join:0-5", "--sampler", "weighted"]
         tiny = ["--dataset", "stripes", "--clients", "8", "--rounds", "4", "--epochs", "1"]
@@ -225,7 +227,7 @@ class TestRuns:
             ({"average_from": 1.0}, "average_from = 1.0: a part of the run is at least 0 and below 1"),
         ],
     )
-    def test_what_can_not_be_is_refused(self, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    def test_impossible_populations_are_refused(self, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             run(tmp_path / "run", **changes)
         assert not (tmp_path / "run").exists()

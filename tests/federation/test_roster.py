@@ -40,6 +40,10 @@ def assert_shares(counts: Counter[int], expected: Sequence[float], rounds: int) 
         assert abs(counts[client] - rounds * share) < 4.5 * np.sqrt(rounds * share * (1 - share)), client
 
 
+# Enough that a wrong probability shows; three times as many show smaller mistakes.
+many_rounds = pytest.mark.parametrize("rounds", [4000, pytest.param(12_000, marks=pytest.mark.soak)])
+
+
 class TestSamplers:
     @pytest.mark.parametrize(
         ("participation", "present", "expected"),
@@ -54,7 +58,9 @@ class TestSamplers:
         ],
     )
     @pytest.mark.parametrize("sampler", ["uniform", "weighted", "round-robin"])
-    def test_exactly_k(self, sampler: str, participation: float, present: int, expected: int) -> None:
+    def test_cohorts_have_exactly_k_clients(
+        self, sampler: str, participation: float, present: int, expected: int
+    ) -> None:
         assert len(cohorts(1, present, participation=participation, sampler=sampler)[0]) == expected
 
     @every_sampler
@@ -65,7 +71,7 @@ class TestSamplers:
         participation=st.floats(0.01, 1.0),
         data=st.data(),
     )
-    def test_some_of_those_present_each_once_and_always_the_same(
+    def test_cohorts_are_clients_present_each_once_and_always_the_same(
         self,
         *,
         sampler: str,
@@ -87,11 +93,11 @@ class TestSamplers:
         assert set(found[0]) <= present
 
     @every_sampler
-    def test_everyone(self, sampler: str) -> None:
+    def test_full_participation_takes_everyone(self, sampler: str) -> None:
         assert cohorts(3, 4, [5, 1, 2, 9], participation=1.0, sampler=sampler) == [[0, 1, 2, 3]] * 3
 
     @pytest.mark.parametrize("sampler", ["uniform", "bernoulli", "weighted"])
-    def test_seed_and_round_matter(self, sampler: str) -> None:
+    def test_cohorts_depend_on_seed_and_round(self, sampler: str) -> None:
         drawn = {
             tuple(cohort)
             for seed in range(10)
@@ -99,9 +105,9 @@ class TestSamplers:
         }
         assert len(drawn) == 100
 
-    def test_uniform_draws_every_client_and_every_pair_equally_often(self) -> None:
+    @many_rounds
+    def test_uniform_draws_every_client_and_every_pair_equally_often(self, rounds: int) -> None:
         # 3 of 12: a client comes with probability 1/4, a pair with 1/22.
-        rounds = 12_000
         drawn = cohorts(rounds, 12, participation=0.25)
         singles = Counter(itertools.chain.from_iterable(drawn))
         pairs = Counter(itertools.chain.from_iterable(itertools.combinations(cohort, 2) for cohort in drawn))
@@ -110,8 +116,9 @@ class TestSamplers:
             spread = np.sqrt(rounds * share * (1 - share))
             assert max(abs(count - rounds * share) for count in counts.values()) < 4.5 * spread
 
-    def test_bernoulli_is_one_coin_each_given_that_someone_comes(self) -> None:
-        rounds, clients, coin = 12_000, 5, 0.2
+    @many_rounds
+    def test_bernoulli_is_one_coin_each_given_that_someone_comes(self, rounds: int) -> None:
+        clients, coin = 5, 0.2
         drawn = cohorts(rounds, clients, participation=coin, sampler="bernoulli")
         someone = 1 - (1 - coin) ** clients
         assert_shares(Counter(itertools.chain.from_iterable(drawn)), [coin / someone] * clients, rounds)
@@ -131,10 +138,10 @@ class TestSamplers:
         [([1, 2, 3, 4, 5, 6] * 5, 0.066), ([1, 2, 3, 4, 10], 0.4), ([100_000, *[1, 3] * 10], 0.09)],
         ids=["many", "few", "giant"],
     )
+    @many_rounds
     def test_weighted_draws_one_after_another_in_proportion_to_samples(
-        self, samples: list[int], participation: float
+        self, samples: list[int], participation: float, rounds: int
     ) -> None:
-        rounds = 8_000
         drawn = cohorts(rounds, len(samples), samples, participation=participation, sampler="weighted")
         assert {len(cohort) for cohort in drawn} == {2}
         weights = np.array(samples) / sum(samples)
@@ -176,7 +183,7 @@ class TestSamplers:
 
     @pytest.mark.parametrize(("sampler", "cost"), [("weighted", 2 * 20), ("round-robin", 0)])
     @pytest.mark.parametrize("clients", [1_000, 100_000])
-    def test_others_cost_by_the_cohort_as_well(
+    def test_other_samplers_cost_by_the_cohort_as_well(
         self, sampler: str, cost: int, clients: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One client has as much as all others: what is looked at must not grow with their number."""
@@ -247,7 +254,7 @@ class TestSamplers:
 
 class TestPopulations:
     @given(seed=st.integers(), churn=st.floats(0.0, 1.0), clients=st.integers(1, 30))
-    def test_who_is_present_is_counted_right(self, seed: int, churn: float, clients: int) -> None:
+    def test_clients_present_are_counted_right(self, seed: int, churn: float, clients: int) -> None:
         samples = np.arange(1, clients + 1)
         roster = make_roster(clients, samples.tolist(), churn=churn, seed=seed, schedule=("4:leave:0", "6:join:0"))
         for round_number in range(1, 12):
@@ -273,7 +280,7 @@ class TestPopulations:
         assert abs(sizes[9] - 200 * (1 + 0.9**10)) < 4.5 * 10
         assert abs(np.mean(sizes[100:]) - 200) < 10
 
-    def test_each_leaves_and_joins_by_a_coin_of_its_own(self) -> None:
+    def test_clients_leave_and_join_by_coins_of_their_own(self) -> None:
         churn, rounds, clients = 0.2, 3_000, 12
         roster = make_roster(clients, churn=churn)
         roster.advance(1)
@@ -290,7 +297,7 @@ class TestPopulations:
         later = flips[:-1] * flips[1:]
         assert_shares(Counter(dict(enumerate(later.sum(axis=0)))), [churn**2] * clients, rounds - 1)
 
-    def test_a_schedule(self) -> None:
+    def test_a_schedule_is_kept(self) -> None:
         schedule = ("1:leave:3-5", "3:join:4", "3:leave:0,2", "5:leave:0-5", "7:join:1")
         roster = make_roster([10, 11, 12, 13, 14, 15], schedule=schedule, participation=1.0)
         present = []
@@ -321,7 +328,7 @@ class TestPopulations:
             ({"sampler": "unifrom"}, "unknown sampler 'unifrom'; did you mean 'uniform'"),
         ],
     )
-    def test_what_can_not_be_is_refused(self, attendance: dict[str, Any], message: str) -> None:
+    def test_impossible_schedules_are_refused(self, attendance: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
             make_roster(6, **attendance)
 
@@ -355,7 +362,7 @@ class TestPopulations:
         assert before + go_on(other, stop + 1) == straight
         assert before + go_on(roster, stop + 1) == straight
 
-    def test_what_a_round_costs_does_not_depend_on_the_population(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_cost_of_a_round_does_not_depend_on_the_population(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Counted, not timed: swaps, and coins that were drawn."""
         swaps: list[int] = []
         original = Roster._swap

@@ -20,7 +20,7 @@ def partition(dataset: Dataset | None = None, **changes: Any) -> Partition:
     return cut_partition(*resolve({"dataset": dataset or stripes(), **SETTINGS, **changes}))
 
 
-def test_of_the_same_clients() -> None:
+def test_runs_of_the_same_clients_share_a_partition() -> None:
     first = partition(algorithm="fedavg")
     assert partition(algorithm="adabest", rounds=7) is first
     inputs = torch.zeros_like(torch.as_tensor(stripes().x_train))
@@ -32,20 +32,20 @@ def test_of_the_same_clients() -> None:
     [{"partition_seed": 1}, {"alpha": 0.1}, {"clients": 6}, {"validation_clients": 2}, {"partition": "iid"}],
     ids=lambda change: next(iter(change)),
 )
-def test_of_other_clients(change: dict[str, Any]) -> None:
+def test_runs_of_other_clients_share_none(change: dict[str, Any]) -> None:
     first = partition()
     other = partition(**change)
     assert other is not first
     assert other.fingerprint != first.fingerprint
 
 
-def test_of_other_labels() -> None:
+def test_runs_of_other_labels_share_none() -> None:
     first = partition()
     other = partition(replace(stripes(), y_train=torch.roll(stripes().y_train, 1)))
     assert other is not first
 
 
-def test_none_is_kept_that_nobody_uses() -> None:
+def test_partitions_that_nobody_uses_are_not_kept() -> None:
     kept = partition(partition_seed=12345)
     before = len(build._PARTITIONS)
     del kept

@@ -1,4 +1,4 @@
-"""Catches the figures of comparisons and tunings, which take longer to draw than their runs to train."""
+"""Catches figures that a command saves, which take longer to draw than its runs to train."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-_PLACES = ("adabest.experiments.comparison", "adabest.experiments.tuning")
+_PLACES = ("adabest.experiments.comparison", "adabest.experiments.tuning", "adabest.paper.reproduce")
 
 
 def catch_figures(monkeypatch: pytest.MonkeyPatch, save: Callable[[Any, Path], list[Path]] = lambda *_: []) -> None:

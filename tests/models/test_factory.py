@@ -49,10 +49,12 @@ class TestClassifiers:
             ("resnet,width=8,blocks=2", (1, 28, 28), 10, 44_130),
         ],
     )
-    def test_parameter_counts(self, model: str, shape: tuple[int, ...], classes: int, count: int) -> None:
+    def test_parameter_counts_are_the_papers(
+        self, model: str, shape: tuple[int, ...], classes: int, count: int
+    ) -> None:
         assert parameters_of(model, shape, classes) == count
 
-    def test_layers(self) -> None:
+    def test_layers_are_in_the_papers_order(self) -> None:
         def types(model: str, shape: tuple[int, ...]) -> list[str]:
             return [type(layer).__name__ for layer in build_model(model, torch.zeros(2, *shape), 10, 0).children()]
 
@@ -89,7 +91,7 @@ class TestClassifiers:
             ("resnet,blocks=0", (3, 32, 32), "blocks = 0: a stage needs at least one"),
         ],
     )
-    def test_resnet_refuses_what_can_not_be(self, model: str, shape: tuple[int, ...], message: str) -> None:
+    def test_resnet_refuses_impossible_options(self, model: str, shape: tuple[int, ...], message: str) -> None:
         with pytest.raises(InputError, match=message):
             build_model(model, torch.zeros(2, *shape), 10, 0)
 
@@ -104,26 +106,26 @@ class TestClassifiers:
             ("logistic,hidden=3", "model 'logistic' has no option 'hidden'; it has none"),
         ],
     )
-    def test_bad_specifications(self, model: str, message: str) -> None:
+    def test_bad_specifications_are_refused(self, model: str, message: str) -> None:
         with pytest.raises(InputError, match=message):
             build_model(model, INPUTS, 3, 0)
 
 
 class TestInitialModel:
-    def test_depends_on_the_seed_alone(self) -> None:
+    def test_the_initial_model_depends_on_the_seed_alone(self) -> None:
         torch.manual_seed(1)
         first = weights_of(build_model("mlp", INPUTS, 3, seed=5))
         torch.manual_seed(2)
         assert torch.equal(weights_of(build_model("mlp", INPUTS * 2, 3, seed=5)), first)
         assert not torch.equal(weights_of(build_model("mlp", INPUTS, 3, seed=6)), first)
 
-    def test_is_torchs_default_initialisation(self) -> None:
+    def test_the_initial_model_is_torchs_default(self) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(random.torch_seed(5, Purpose.INITIAL_MODEL))
             expected = nn.Linear(4, 3)
         assert torch.equal(weights_of(build_model("logistic", INPUTS, 3, seed=5)), weights_of(expected))
 
-    def test_leaves_torchs_generator_alone(self) -> None:
+    def test_making_a_model_leaves_torchs_generator_alone(self) -> None:
         before = torch.get_rng_state()
         build_model("mlp", INPUTS, 3, seed=5)
         assert torch.equal(torch.get_rng_state(), before)
@@ -145,7 +147,7 @@ class TestInitialModel:
 
 @pytest.mark.usefixtures("trusting")
 class TestOnesOwn:
-    def test_function_class_and_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_functions_classes_and_modules_make_models(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         own_module(
             tmp_path,
             monkeypatch,
@@ -275,7 +277,7 @@ class TestDropout:
         assert torch.equal(torch.get_rng_state(), state)
 
     @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
-    def test_rate_and_scale(self, probability: float) -> None:
+    def test_dropout_keeps_its_rate_and_scale(self, probability: float) -> None:
         mask = dropped(KeyedDropout(probability, 0), (0, 1, 2, 3), (100, 200))
         zeros = float((mask == 0).double().mean())
         assert abs(zeros - probability) < 5 * (probability * (1 - probability) / 20_000) ** 0.5
@@ -283,7 +285,7 @@ class TestDropout:
         torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - probability)))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_ends_and_evaluation(self, dtype: torch.dtype) -> None:
+    def test_dropout_is_exact_at_both_ends_and_off_in_evaluation(self, dtype: torch.dtype) -> None:
         x = torch.ones(5, 5, dtype=dtype, requires_grad=True)
         assert torch.equal(KeyedDropout(0.0, 0)(x), x)
         gone = KeyedDropout(1.0, 0)(x)
@@ -297,7 +299,7 @@ class TestDropout:
         ("layer", "shape"),
         [(nn.Dropout1d(0.5), (8, 6, 7)), (nn.Dropout2d(0.5), (8, 6, 7, 5)), (nn.Dropout3d(0.5), (8, 6, 7, 5, 2))],
     )
-    def test_whole_channels(self, layer: nn.Module, shape: tuple[int, ...]) -> None:
+    def test_channel_dropout_drops_whole_channels(self, layer: nn.Module, shape: tuple[int, ...]) -> None:
         class Net(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -333,7 +335,7 @@ class TestDropout:
         both = dropped(prepare(Twice(), torch.ones(50, 40)), (0, 1, 2, 3))
         assert not torch.equal(both[:, :40], both[:, 40:])
 
-    def test_one_layer_under_two_names(self) -> None:
+    def test_one_layer_under_two_names_is_replaced_under_both(self) -> None:
         drop = nn.Dropout(0.5)
         module = prepare(nn.Sequential(nn.Linear(4, 4), drop, nn.Linear(4, 4), drop), INPUTS)
         assert not any(isinstance(layer, nn.Dropout) for layer in module.modules())
@@ -400,6 +402,6 @@ class TestRefusals:
             (nn.Dropout(0.5), "the model has no trainable parameter"),
         ],
     )
-    def test_what_cannot_be_simulated_is_said(self, module: nn.Module, message: str) -> None:
+    def test_modules_that_cannot_be_simulated_are_named(self, module: nn.Module, message: str) -> None:
         with pytest.raises(InputError, match=message):
             prepare(module, INPUTS)

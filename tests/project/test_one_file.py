@@ -113,7 +113,7 @@ def assert_equal(found: list[tuple[Tensor, ...]], expected: list[tuple[Tensor, .
 
 
 @pytest.mark.parametrize("unbalance", [0.0, 0.6])
-def test_it_gives_the_packages_parameters(one_file: ModuleType, unbalance: float) -> None:
+def test_the_example_gives_the_packages_parameters(one_file: ModuleType, unbalance: float) -> None:
     config, partition, initial, expected = of_the_package(**SETTINGS, unbalance=unbalance)
     assert (np.ptp(partition.samples[partition.training]) > 10) == (unbalance > 0)
     assert_equal(of_the_file(one_file, config, partition, initial), expected)
@@ -139,7 +139,7 @@ def test_clients_come_back_after_a_while() -> None:
     assert gaps >= {1, 2, 3}
 
 
-def test_what_is_not_given_it_draws_itself(one_file: ModuleType) -> None:
+def test_the_example_draws_what_is_not_given(one_file: ModuleType) -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(203, 5, generator=generator), torch.randint(4, (203,), generator=generator)
     args = one_file.Args(clients=10, cohort=4, rounds=3, epochs=1, batch_size=7)
@@ -162,7 +162,7 @@ def test_what_is_not_given_it_draws_itself(one_file: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("samples", "steps"), [(14, 2), (15, 3), (3, 1)])
-def test_its_own_batches_are_full(one_file: ModuleType, samples: int, steps: int) -> None:
+def test_batches_of_the_example_are_full(one_file: ModuleType, samples: int, steps: int) -> None:
     own = torch.arange(100, 100 + samples)
     args = one_file.Args(epochs=2, batch_size=7)
     batches = list(one_file.shuffled_batches(own, args, torch.Generator().manual_seed(0)))
@@ -180,14 +180,14 @@ def run_script(*options: str) -> str:
     return done.stdout
 
 
-def test_it_runs_by_itself() -> None:
+def test_the_example_runs_by_itself() -> None:
     shown = [re.findall(r"[\d.]+", line) for line in run_script("--rounds", "12", "--clients", "40").splitlines()]
     assert [numbers[0] for numbers in shown] == ["10", "12"]
     assert all(float(number) > 60 for number in shown[-1][1:])
     assert len(shown[-1]) == 4
 
 
-def test_it_is_short_and_imports_nothing_of_the_package() -> None:
+def test_the_example_is_short_and_imports_nothing_of_the_package() -> None:
     text = FILE.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 150
     imported = {name.split(".")[0] for name in imports_of(FILE)}

@@ -26,7 +26,7 @@ def metrics(accuracy: float) -> Metrics:
 
 
 class TestLines:
-    def test_a_line_about_all_every_five_seconds(self) -> None:
+    def test_a_line_about_all_runs_comes_every_five_seconds(self) -> None:
         stream, clock = io.StringIO(), Clock()
         lines = LineBoard([10, 20, 30], stream, clock)
         with lines.reporter("one", 0, 10) as one, lines.reporter("two", 5, 20) as two:
@@ -49,7 +49,7 @@ class TestLines:
             "2 of 3 runs done, 1 at work, the slowest in round 1/30, 9 steps/s, 1.2 GB, 70 s left"
         )
 
-    def test_an_early_end_and_a_divergence(self) -> None:
+    def test_an_early_end_and_a_divergence_are_told(self) -> None:
         stream = io.StringIO()
         lines = LineBoard([10, 20], stream, Clock())
         with lines.reporter("one", 0, 10) as one:
@@ -70,7 +70,7 @@ class TestLines:
             raise Interrupted("enough")
         assert stream.getvalue() == ""
 
-    def test_memory_that_is_not_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_memory_that_is_not_known_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(board, "memory_used", lambda: None)
         lines = LineBoard([10, 20], io.StringIO(), Clock())
         assert lines.words() == "0 of 2 runs done, 0 steps/s"
@@ -88,21 +88,21 @@ class TestTerminal:
                     one.show(3, metrics(0.987), 2000.0)
         return stream.getvalue()
 
-    def test_few_have_a_bar_each(self) -> None:
+    def test_few_runs_have_a_bar_each(self) -> None:
         text = self.drawn(3)
         assert all(f"[lane {number}]" in text for number in range(3))
         assert "3/3" in text
         assert "accuracy 98.7 %" in text
         assert "3 of 3 runs done" in text
 
-    def test_many_share_a_line(self) -> None:
+    def test_many_runs_share_a_line(self) -> None:
         text = self.drawn(40)
         assert "lane" not in text
         assert "40 of 40 runs done" in text
 
 
 class TestChoice:
-    def test_the_one_that_suits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_board_that_suits_is_chosen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert type(make_board([1, 1], 2, show=False)) is Board
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         assert type(make_board([1, 1], 1, show=True)) is Board  # one after another, each as if it were alone
@@ -110,7 +110,7 @@ class TestChoice:
         monkeypatch.setenv("FORCE_COLOR", "1")  # which rich takes for a terminal
         assert isinstance(make_board([1, 1], 2, show=True), LiveBoard)
 
-    def test_a_comparison_shows_itself(self, tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_comparison_shows_its_progress(self, tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
         adabest.compare(algorithms=["fedavg", "adabest"], out=str(tmp_path), **tiny(rounds=1))
         out, err = capsys.readouterr()
         assert out == ""
@@ -119,7 +119,7 @@ class TestChoice:
             "adabest (2/2): round 1/1",
         ]
 
-    def test_one_after_another_it_is_as_for_single_runs(
+    def test_runs_one_after_another_are_shown_as_single_ones(
         self, tmp_path: object, capsys: pytest.CaptureFixture[str]
     ) -> None:
         adabest.compare(algorithms=["fedavg", "adabest"], out=str(tmp_path), lanes=1, **tiny(rounds=1))

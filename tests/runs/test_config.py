@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_runs
 import torch
-from tiny_runs import Several, arguments, command, dropping, results, stripes, tiny
+from tiny_runs import Several, arguments, command, dropping, results, run, stripes, tiny
 from torch import Tensor, nn
 from torch.nn import functional
 
 import adabest
 from adabest import AdaBest, Config, FedAvg, InputError
+from adabest.data.dataset import from_arrays
 from adabest.runs.settings.resolution import resolve, resolve_again
 from adabest.runs.settings.toml_file import read_toml, to_toml
 
@@ -80,7 +82,7 @@ def write_toml(folder: Path, settings: dict[str, Any]) -> Path:
 
 
 class TestOneConfiguration:
-    def test_everything_is_everything(self) -> None:
+    def test_the_settings_of_these_tests_are_all_there_are(self) -> None:
         defaults = Config()
         names = {field.name for field in dataclasses.fields(Config)} - {"hyperparameters"}
         assert names == EVERYTHING.keys() - OWN
@@ -99,7 +101,7 @@ class TestOneConfiguration:
         by_options, by_both = adabest.load(tmp_path / "options"), adabest.load(tmp_path / "both")
         assert by_python.config == by_file.config == by_options.config == by_both.config == expected
 
-    def test_what_is_given_overrides_the_file(self, tmp_path: Path) -> None:
+    def test_given_settings_override_the_file(self, tmp_path: Path) -> None:
         path = write_toml(tmp_path, tiny(rounds=4, beta=0.1, mu=0.2))
         by_python = adabest.run(path, out=tmp_path / "python", show=False, rounds=1, algorithm="adabest,beta=0.3")
         assert command("run", path, "--rounds", 1, "--beta", 0.3, "--out", tmp_path / "options") == 0
@@ -142,14 +144,14 @@ class TestOneConfiguration:
 
 
 class TestDefaults:
-    def test_the_data_set_fills_in(self) -> None:
+    def test_the_data_set_fills_in_defaults(self) -> None:
         config, _ = resolve({"dataset": "stripes"})
         assert (config.model, config.batch_size, config.weight_decay) == ("mlp,hidden=8", 8, 1e-3)
         assert config.augmentation == "none"
         digits, _ = resolve({})
         assert (digits.dataset, digits.model, digits.batch_size) == ("digits", "mlp,hidden=50", 10)
 
-    def test_what_is_given_stays_even_if_zero(self) -> None:
+    def test_given_settings_stay_even_if_zero(self) -> None:
         config, _ = resolve(tiny(weight_decay=0, validation_clients=0, checkpoint_every=0, seed=4, partition_seed=0))
         assert (config.weight_decay, config.validation_clients, config.checkpoint_every) == (0.0, 0, 0)
         assert config.partition_seed == 0
@@ -216,7 +218,9 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("wrong", "right"), [("rouns", "rounds"), ("betta", "beta"), ("partition_sed", "partition_seed")]
     )
-    def test_unknown_names(self, complaints: Complaints, wrong: str, right: str) -> None:
+    def test_unknown_settings_are_refused_with_the_nearest(
+        self, complaints: Complaints, wrong: str, right: str
+    ) -> None:
         message = complaints.about(**{wrong: 3})
         if complaints.way == "command line":
             assert f"--{wrong.replace('_', '-')}" in message
@@ -225,7 +229,7 @@ class TestMistakes:
             assert f"unknown setting {wrong!r}" in message
             assert f"did you mean {right!r}?" in message
 
-    def test_unknown_options_of_a_specification(self, complaints: Complaints) -> None:
+    def test_unknown_options_of_a_specification_are_refused(self, complaints: Complaints) -> None:
         assert "'betta'; did you mean 'beta'?" in complaints.about(algorithm="adabest,betta=0.5")
         assert "'mu'" in complaints.about(algorithm="fedavg,mu=0.5")
 
@@ -244,7 +248,7 @@ class TestMistakes:
             ("precision", "float46", "did you mean 'float64'?"),
         ],
     )
-    def test_wrong_types(self, complaints: Complaints, name: str, value: Any, words: str) -> None:
+    def test_values_of_wrong_types_are_refused(self, complaints: Complaints, name: str, value: Any, words: str) -> None:
         message = complaints.about(**{name: value})
         if complaints.way == "command line":  # the parser's own words
             assert f"--{name.replace('_', '-')}" in message
@@ -284,7 +288,7 @@ class TestMistakes:
             ("device", "meta", "device 'meta' isn't supported; use cpu, cuda or cuda:N"),
         ],
     )
-    def test_out_of_range(self, complaints: Complaints, name: str, value: Any, words: str) -> None:
+    def test_values_out_of_range_are_refused(self, complaints: Complaints, name: str, value: Any, words: str) -> None:
         assert words in complaints.about(**{name: value})
 
     @pytest.mark.parametrize(
@@ -298,7 +302,9 @@ class TestMistakes:
             ("augmentation", "flipcrop", "flip-crop"),
         ],
     )
-    def test_unknown_things(self, complaints: Complaints, name: str, wrong: str, right: str) -> None:
+    def test_unknown_components_are_refused_with_the_nearest(
+        self, complaints: Complaints, name: str, wrong: str, right: str
+    ) -> None:
         kind = name.replace("dataset", "data set")
         assert f"unknown {kind} {wrong!r}; did you mean {right!r}?" in complaints.about(**{name: wrong})
 
@@ -319,28 +325,30 @@ class TestMistakesInPython:
             ({"hyperparameters": {"beta": 0.5}}, "unknown setting 'hyperparameters'"),
         ],
     )
-    def test_settings(self, settings: dict[str, Any], words: str) -> None:
+    def test_bad_settings_in_python_are_refused(self, settings: dict[str, Any], words: str) -> None:
         with pytest.raises(InputError, match=words):
             resolve(tiny(**settings))
 
     @pytest.mark.parametrize("model", [5, nn.Linear])
-    def test_a_model_that_is_none(self, model: Any, tmp_path: Path) -> None:
+    def test_an_object_that_is_no_model_is_refused(self, model: Any, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="model"):
             tiny_runs.run(tmp_path / "run", model=model)
 
-    def test_a_loss_that_is_none(self, tmp_path: Path) -> None:
+    def test_an_object_that_is_no_loss_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="loss"):
             tiny_runs.run(tmp_path / "run", loss=5)
 
 
 class TestDevices:
     @pytest.mark.parametrize("name", ["cuda", "cuda:1"])
-    def test_none_is_there(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_device_is_refused_where_there_is_none(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(InputError, match=f"device '{name}': torch finds no CUDA device here; use --device cpu"):
             tiny_runs.run(tmp_path / "run", device=name)
 
-    def test_too_few_are_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_device_is_refused_where_there_are_too_few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         with pytest.raises(InputError, match="device 'cuda:2': there are only 2 CUDA devices"):
@@ -403,20 +411,20 @@ class TestHyperparameters:
 
     @pytest.mark.parametrize("seed", [-1, 2**63])
     @pytest.mark.parametrize("name", ["seed", "partition_seed"])
-    def test_seeds_that_would_wrap_around(self, name: str, seed: int) -> None:
+    def test_seeds_that_would_wrap_around_are_refused(self, name: str, seed: int) -> None:
         with pytest.raises(
             InputError, match=rf"{name} (= -1: it must be at least 0|should be a whole number .* below 2⁶³, not {seed})"
         ):
             resolve({name: seed})
 
-    def test_several_numbers_survive_the_file(self) -> None:
+    def test_hyper_parameters_of_several_numbers_survive_the_file(self) -> None:
         config, components = resolve(tiny(algorithm="tiny_runs:Several", rates=[0.3, 0.4]))
         assert components.algorithm == Several(rates=(0.3, 0.4))
         again, components = resolve_again(config.flat(), {})
         assert components.algorithm == Several(rates=(0.3, 0.4)), "a resumed run would use other hyper-parameters"
         assert again == config
 
-    def test_a_missing_one_is_named(self) -> None:
+    def test_a_missing_hyper_parameter_is_named(self) -> None:
         with pytest.raises(InputError, match=rf"algorithm '{__name__}:Demanding' needs a value for gamma"):
             resolve({"algorithm": f"{__name__}:Demanding"})
         assert resolve({"algorithm": f"{__name__}:Demanding", "gamma": 1})[0].hyperparameters == {"gamma": 1.0}
@@ -450,7 +458,7 @@ class TestObjects:
         local, _ = resolve(tiny(algorithm=local_algorithm(0.3)))
         assert (local.algorithm, local.hyperparameters) == ("python-object:Local", {"gamma": 0.3})
 
-    def test_an_algorithm_that_its_name_does_not_give_back(self) -> None:
+    def test_an_algorithm_that_its_name_does_not_give_back_is_refused_or_kept(self) -> None:
         # A run of it must not be resumed, or taken for the same run, with the default in place of 0.9.
         config, _ = resolve(tiny(algorithm=Handmade(0.9)))
         try:
@@ -459,7 +467,7 @@ class TestObjects:
             return
         assert vars(components.algorithm) == {"gamma": 0.9}
 
-    def test_the_others_are_named(self) -> None:
+    def test_data_sets_models_and_losses_are_named(self) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
         config, components = resolve(tiny(dataset=stripes(), model=model, loss=squares))
         assert config.dataset == "python-object:stripes"
@@ -493,7 +501,7 @@ class TestObjects:
 
 @pytest.mark.usefixtures("trusting")
 class TestDigest:
-    def test_how_it_is_executed_does_not_count(self) -> None:
+    def test_settings_of_execution_do_not_count(self) -> None:
         config, _ = resolve(EVERYTHING)
         elsewhere: dict[str, Any] = {"data_dir": None, "checkpoint_every": None, "threads": None, "device": "cuda:1"}
         sizes = ("client_memory", "client_device_memory", "client_disk")
@@ -501,7 +509,7 @@ class TestDigest:
         same = dataclasses.replace(config, **elsewhere, tensorboard=False, loggers=())
         assert same.digest() == config.digest()
 
-    def test_all_else_counts(self) -> None:
+    def test_all_other_settings_count(self) -> None:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
         execution = {"data_dir", "checkpoint_every", "threads", "device", "tensorboard", "loggers"}
@@ -514,7 +522,7 @@ class TestDigest:
         digests.add(dataclasses.replace(config, hyperparameters={"mu": 0.4}).digest())
         assert len(digests) == len(others) + 2
 
-    def test_it_names_the_default_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_digest_names_the_default_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         run = adabest.run(show=False, **tiny(rounds=1))
         assert run.folder == Path("runs") / f"stripes-adabest-{run.config.digest()}"
@@ -524,7 +532,7 @@ class TestDigest:
 
 @pytest.mark.usefixtures("trusting")
 class TestToml:
-    def test_everything_survives(self, tmp_path: Path) -> None:
+    def test_all_settings_survive_the_file(self, tmp_path: Path) -> None:
         config, _ = resolve(EVERYTHING)
         path = write_toml(tmp_path, config.flat())
         assert read_toml(path) == config.flat()
@@ -537,16 +545,18 @@ class TestToml:
         assert results(again.folder) == results(first.folder)
         assert (again.folder / "config.toml").read_bytes() == (first.folder / "config.toml").read_bytes()
 
-    def test_a_missing_file(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"can't read the configuration .*none.toml: No such file"):
             adabest.run(tmp_path / "none.toml")
 
-    def test_a_folder(self, tmp_path: Path) -> None:
+    def test_a_folder_in_place_of_a_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="can't read the configuration"):
             adabest.run(tmp_path)
 
     @pytest.mark.parametrize("content", [b"rounds = = 3", b'dataset = "\xff"', b"rounds = 3\nrounds = 4"])
-    def test_what_is_not_toml(self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_text_that_is_no_toml_is_refused(
+        self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tmp_path / "bad.toml"
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"bad.toml isn't valid TOML"):
@@ -561,12 +571,12 @@ class TestThreads:
         threads: int = json.loads((folder / "environment.json").read_text())["threads"]
         return threads
 
-    def test_as_many_as_told_and_only_for_the_run(self, tmp_path: Path) -> None:
+    def test_threads_are_set_for_the_run_only(self, tmp_path: Path) -> None:
         before = torch.get_num_threads()
         assert self.used(tmp_path / "run", threads=before + 1) == before + 1
         assert torch.get_num_threads() == before
 
-    def test_one_for_a_small_model(self, tmp_path: Path) -> None:
+    def test_a_small_model_has_one_thread(self, tmp_path: Path) -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(2)
         try:
@@ -622,3 +632,37 @@ class TestTypeOfFloats:
         with pytest.raises(InputError):
             adabest.run(out=tmp_path / "run", show=False, **tiny(model="tiny_runs:missing"))
         assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize("name", ["out", "show", "target", "config", "overwrite", "algorithms", "hyperparameters"])
+def test_a_hyper_parameter_with_the_name_of_a_setting_is_refused(name: str) -> None:
+    kind = dataclasses.make_dataclass("Own", [(name, float, 1.0)], bases=(FedAvg,), frozen=True)
+    with pytest.raises(InputError, match=f"names a hyper-parameter '{name}', which is a setting of every run"):
+        adabest.run(algorithm=kind())
+
+
+def test_the_path_of_a_data_file_is_kept_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.zeros((40, 4), dtype=np.float32)
+    np.savez("data.npz", x_train=x, y_train=np.arange(40) % 2, x_test=x, y_test=np.arange(40) % 2)
+    done = run(tmp_path / "run", rounds=1, dataset="data.npz", model="logistic")
+    assert Path(done.config.dataset).is_absolute()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 11, 12, 13, 23, 34, 110])
+def test_defaults_for_a_natural_data_set_leave_no_client_out(clients: int) -> None:
+    owner = np.repeat(np.arange(clients), 3)
+    x, y = np.zeros((len(owner), 2), dtype=np.float32), np.arange(len(owner)) % 2
+    config, _ = resolve({"dataset": from_arrays(x, y, x, y, clients=owner)})
+    assert config.clients is not None
+    assert config.validation_clients is not None
+    assert config.clients + config.validation_clients == clients
+    assert config.clients >= 1
+    assert config.validation_clients == (0 if clients == 1 else -(-clients // 11))
+
+
+def test_an_unknown_partition_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"unknown partition 'shard'; did you mean 'shards'\? Known: .*natural, shards"
+    ):
+        run(tmp_path / "run", partition="shard")

@@ -75,10 +75,10 @@ class TestRuns:
         ],
         ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
     )
-    def test_a_run(self, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    def test_a_run_that_needs_too_much_is_refused(self, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
         assert words in refused(tmp_path, **settings)
 
-    def test_many_clients_at_a_time(self, tmp_path: Path) -> None:
+    def test_memory_of_clients_at_a_time_is_counted(self, tmp_path: Path) -> None:
         settings = {"epochs": 60_000, "participation": 1.0, "clients": 1000}
         assert "for 1,000 at a time" in refused(tmp_path, **settings)
         assert "for 500 at a time" in refused(tmp_path, clients_in_parallel=500, **settings)
@@ -95,7 +95,7 @@ class TestRuns:
         )
         assert run.round < 5
 
-    def test_what_is_sensible_is_left_alone(self) -> None:
+    def test_sensible_runs_are_left_alone(self) -> None:
         resolve({"dataset": "synthetic,samples=1000000,shape=3x32x32,classes=10,test=10", "clients": 900_000})
         resolve({"threads": 256, "epochs": 1000, "batch_size": 1000})
 
@@ -118,7 +118,7 @@ class TestRuns:
 class TestPlans:
     NINE = tuple(k / 10 for k in range(1, 10))
 
-    def test_a_sweep_of_nine_to_the_sixth(self) -> None:
+    def test_a_sweep_of_nine_to_the_sixth_is_refused(self) -> None:
         axes = dict.fromkeys(("beta", "mu", "alpha", "learning_rate", "weight_decay", "clip"), self.NINE)
         with pytest.raises(InputError, match=r"531,441 combinations, .* are more than the 10,000 runs"):
             plan_sweep(axes, {})
@@ -134,7 +134,7 @@ class TestPlans:
         with pytest.raises(InputError, match="1,000,000,000 combinations"):
             plan_search({}, space=["beta=0:1"], trials=10**9)
 
-    def test_values_of_one_setting(self) -> None:
+    def test_too_many_values_of_one_setting_are_refused(self) -> None:
         with pytest.raises(InputError, match="200,000 combinations"):
             plan_search({}, space={"beta": [k / 10**6 for k in range(200_000)]})
 
@@ -144,11 +144,11 @@ class TestPlans:
 
 
 class TestCosts:
-    def test_batches(self) -> None:
+    def test_batches_that_fit_nowhere_are_refused(self) -> None:
         with pytest.raises(InputError, match=r"one mini-batch gradient would need about 98\.3 PB"):
             adabest.round_costs(model="cnn", batch_size=10**12)
 
-    def test_drawings(self) -> None:
+    def test_drawings_of_too_many_rounds_are_refused(self) -> None:
         with pytest.raises(InputError, match="at most 1,000 are drawn"):
             adabest.illustrate(rounds=10**12)
 
@@ -170,7 +170,7 @@ class TestConfigurations:
         ],
         ids=lambda value: repr(value)[:20],
     )
-    def test_files(self, text: bytes, words: str, tmp_path: Path) -> None:
+    def test_hostile_files_are_refused(self, text: bytes, words: str, tmp_path: Path) -> None:
         path = tmp_path / "config.toml"
         path.write_bytes(text)
         with pytest.raises(InputError, match="the configuration ") as refusal:
@@ -185,7 +185,7 @@ class TestConfigurations:
         assert len(read_toml(path)["vary"]) == 1000
 
     @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="has no endless file")
-    def test_an_endless_file(self) -> None:
+    def test_an_endless_file_is_refused(self) -> None:
         with pytest.raises(InputError, match="has more than"):
             read_toml(Path("/dev/zero"))
 
@@ -211,7 +211,7 @@ class TestConfigurations:
             ("dataset = 'leaf,path=~nobody-has-this-name'", "path should be a path"),
         ],
     )
-    def test_values(
+    def test_hostile_values_are_refused(
         self, line: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -303,7 +303,7 @@ class TestComponents:
             ({"dataset": "os:listdir,path=/nowhere"}, "raised FileNotFoundError: [Errno 2] No such file"),
         ],
     )
-    def test_nonsense(
+    def test_nonsense_is_refused(
         self, settings: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(InputError) as refusal:

@@ -35,7 +35,7 @@ class TestDecision:
         assert reason_to_stop(rows(1.0, 1.0, 0.5, 0.5, 0.5)) is None
         assert reason_to_stop([], stop_at=0.1, stop_after=1) is None
 
-    def test_a_target(self) -> None:
+    def test_a_target_that_is_reached_is_a_reason(self) -> None:
         assert reason_to_stop(rows(0.5, 0.8999), stop_at=0.9) is None
         reason = reason_to_stop(rows(0.5, 0.9), stop_at=0.9)
         assert reason == "the scored model's accuracy of 0.9000 reaches stop_at = 0.9"
@@ -44,7 +44,7 @@ class TestDecision:
         assert reason_to_stop(rows(0.5, validation=[1.0]), stop_at=0.9) is None
         assert reason_to_stop(rows(0.9, validation=[0.1]), stop_at=0.9) is not None
 
-    def test_no_gain(self) -> None:
+    def test_rounds_without_gain_are_a_reason(self) -> None:
         flat = rows(0.5, 0.7, 0.7, 0.6, 0.7)
         assert [reason_to_stop(flat[:end], stop_after=3) is None for end in range(1, 6)] == [True] * 4 + [False]
         reason = reason_to_stop(flat, stop_after=3)
@@ -66,7 +66,7 @@ class TestDecision:
         assert reason == "no gain in 2 rounds: the best validation accuracy is 0.6000, of round 1"
         assert reason_to_stop(rows(0.3, 0.2, 0.1, validation=[0.1, 0.2, 0.3]), stop_after=1) is None
 
-    def test_an_accuracy_of_nothing(self) -> None:
+    def test_an_accuracy_of_zero_counts(self) -> None:
         """A model that gets everything wrong is as good as its first row, not worse than none."""
         assert str(reason_to_stop(rows(0.0, 0.0), stop_after=1)).endswith("is 0.0000, of round 1")
 
@@ -76,19 +76,19 @@ class TestDecision:
 
 class TestRanges:
     @pytest.mark.parametrize("value", [0.0, -0.5, 1.01, 95, float("nan")])
-    def test_stop_at(self, value: float) -> None:
+    def test_stop_at_out_of_range_is_refused(self, value: float) -> None:
         with pytest.raises(InputError, match=r"stop_at = .*: an accuracy is above 0 and at most 1"):
             resolve(tiny(stop_at=value))
 
-    def test_stop_after(self) -> None:
+    def test_stop_after_out_of_range_is_refused(self) -> None:
         with pytest.raises(InputError, match="stop_after = 0: it must be at least 1"):
             resolve(tiny(stop_after=0))
 
-    def test_the_ends_are_allowed(self) -> None:
+    def test_the_ends_of_ranges_are_allowed(self) -> None:
         config, _ = resolve(tiny(stop_at=1, stop_after=1))
         assert (config.stop_at, config.stop_after) == (1.0, 1)
 
-    def test_they_are_part_of_what_is_run(self) -> None:
+    def test_goals_are_part_of_the_settings_that_count(self) -> None:
         plain, early = resolve(tiny())[0], resolve(tiny(stop_at=0.9))[0]
         assert plain.digest() != early.digest()
 
@@ -109,7 +109,7 @@ def goal(full: adabest.Run) -> tuple[float, int]:
 
 
 class TestRuns:
-    def test_it_ends_at_the_target(self, goal: tuple[float, int], full: adabest.Run, tmp_path: Path) -> None:
+    def test_a_run_ends_at_its_target(self, goal: tuple[float, int], full: adabest.Run, tmp_path: Path) -> None:
         early = run(tmp_path / "early", stop_at=goal[0], **LONG)
         assert (early.status, early.round) == ("finished", goal[1])
         assert early.metrics == full.metrics[: goal[1]]
@@ -118,7 +118,7 @@ class TestRuns:
         assert log(early.folder).splitlines()[-1].endswith(f"finished after round {goal[1]}: {early.reason}")
         assert not (early.folder / "checkpoints").exists()
 
-    def test_the_models_are_those_of_its_last_round(self, goal: tuple[float, int], tmp_path: Path) -> None:
+    def test_models_are_those_of_the_last_round(self, goal: tuple[float, int], tmp_path: Path) -> None:
         early = run(tmp_path / "early", stop_at=goal[0], **LONG)
         short = run(tmp_path / "short", **{**LONG, "rounds": goal[1]})
         assert results(early.folder) == results(short.folder)
@@ -131,7 +131,7 @@ class TestRuns:
         assert early.round == (seen[0]["round"] if seen else 30)
 
     @pytest.mark.parametrize("held_out", [0, 1])
-    def test_it_ends_without_gain(self, held_out: int, tmp_path: Path) -> None:
+    def test_a_run_ends_without_gain(self, held_out: int, tmp_path: Path) -> None:
         early = run(tmp_path / "early", stop_after=4, validation_clients=held_out, **LONG)
         column = "validation_accuracy" if held_out else "scored_accuracy"
         accuracies = [row[column] for row in early.metrics]
@@ -144,7 +144,7 @@ class TestRuns:
         whole = run(tmp_path / "whole", stop_at=goal[0], **{**LONG, "rounds": goal[1]})
         assert (whole.status, whole.round, whole.reason) == ("finished", goal[1], None)
 
-    def test_resuming_it_changes_nothing(self, goal: tuple[float, int], tmp_path: Path) -> None:
+    def test_resuming_a_run_that_ended_early_changes_nothing(self, goal: tuple[float, int], tmp_path: Path) -> None:
         early = run(tmp_path / "early", stop_at=goal[0], **LONG)
         before = contents(early.folder)
         assert resume(early.folder) == early
@@ -152,7 +152,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("error", [Interrupted, Killed])
     @pytest.mark.parametrize("stop", ["stop_at", "stop_after"])
-    def test_broken_off_it_ends_the_same(
+    def test_a_run_that_is_broken_off_ends_early_all_the_same(
         self, error: type[BaseException], stop: str, goal: tuple[float, int], tmp_path: Path
     ) -> None:
         changes = {**LONG, stop: goal[0] if stop == "stop_at" else 4, "checkpoint_every": 3}
@@ -163,7 +163,7 @@ class TestRuns:
         ended = adabest.load(tmp_path / "pieces")
         assert (ended.status, ended.round, ended.reason) == (straight.status, straight.round, straight.reason)
 
-    def test_killed_when_its_last_row_was_written(self, goal: tuple[float, int], tmp_path: Path) -> None:
+    def test_a_kill_after_the_last_row_changes_nothing(self, goal: tuple[float, int], tmp_path: Path) -> None:
         """The row says stop, but the models aren't there yet: the rounds since the checkpoint are made again."""
         straight = run(tmp_path / "straight", stop_at=goal[0], **LONG)
         with dies_at(Records, "end", 0), pytest.raises(Killed):
@@ -174,8 +174,9 @@ class TestRuns:
         assert adabest.load(tmp_path / "killed").reason == straight.reason
 
 
+@pytest.mark.usefixtures("no_figure")
 class TestTelling:
-    def test_on_the_command_line(
+    def test_the_command_line_tells_of_an_early_end(
         self, goal: tuple[float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         given = arguments(**tiny(**LONG, stop_at=goal[0]), out=tmp_path / "early")
@@ -198,7 +199,7 @@ class TestTelling:
             assert "reason" not in out
             assert "Ended early" not in out
 
-    def test_in_a_comparison(self, goal: tuple[float, int], full: adabest.Run, tmp_path: Path) -> None:
+    def test_a_comparison_tells_of_early_ends(self, goal: tuple[float, int], full: adabest.Run, tmp_path: Path) -> None:
         early = run(tmp_path / "early", stop_at=goal[0], **LONG)
         both = {"early": early, "full": full}
         cells = [row[1] for row in comparison_table(both).rows]
@@ -207,7 +208,7 @@ class TestTelling:
             assert [line.get_marker() for line in axes.lines] == ["None", "o", "None"]
             assert np.asarray(axes.lines[1].get_xdata()).tolist() == [goal[1]]
 
-    def test_a_comparison_from_its_file(self, goal: tuple[float, int], tmp_path: Path) -> None:
+    def test_a_comparison_read_from_its_file_tells_of_early_ends(self, goal: tuple[float, int], tmp_path: Path) -> None:
         (tmp_path / "all.toml").write_text(f"stop_at = {goal[0]}\nalgorithms = ['fedavg', 'adabest']\n")
         changes = tiny(rounds=30, evaluate_every=1)
         done = adabest.compare(tmp_path / "all.toml", out=tmp_path / "all", show=False, **changes)
@@ -215,7 +216,7 @@ class TestTelling:
         again = adabest.compare(tmp_path / "all.toml", out=tmp_path / "all", show=False, **changes)
         assert again.runs == done.runs
 
-    def test_progress_lines(self) -> None:
+    def test_progress_lines_end_with_the_run(self) -> None:
         stream = io.StringIO()
         lines = LineReporter("mine", 0, 100, stream, lambda: 0.0)
         lines.show(1, None, 5.0)
@@ -223,7 +224,7 @@ class TestTelling:
         lines.show(2, None, 5.0)
         assert stream.getvalue() == "mine: round 2/2, accuracy –, 5 steps/s, 0 s left\n"
 
-    def test_the_bar(self) -> None:
+    def test_the_bar_ends_with_the_run(self) -> None:
         stream = io.StringIO()
         with LiveReporter("mine", 0, 100, Console(file=stream, force_terminal=True, width=120)) as bar:
             bar.ends_at(2)

@@ -64,14 +64,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> adabest.Run:
 
 class TestSafetensors:
     @pytest.mark.parametrize("which", MODELS)
-    def test_parameters_and_normalisation(self, which: str, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_safetensors_hold_parameters_and_normalisation(
+        self, which: str, finished: adabest.Run, tmp_path: Path
+    ) -> None:
         path = finished.export("safetensors", which, out=tmp_path / "model.safetensors")
         assert path == tmp_path / "model.safetensors"
         stored, own = load_file(path), finished.load_model(which).state_dict()
         assert stored.keys() == own.keys() | {"input.mean", "input.std"}
         assert all(torch.equal(stored[name], tensor) for name, tensor in own.items())
 
-    def test_it_predicts_without_the_run(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_safetensors_predict_without_the_run(self, finished: adabest.Run, tmp_path: Path) -> None:
         tensors = load_file(finished.export("safetensors", out=tmp_path / "model.safetensors"))
         mean, std = tensors.pop("input.mean"), tensors.pop("input.std")
         network = Network()
@@ -79,7 +81,7 @@ class TestSafetensors:
         x = stripes().x_test
         assert torch.equal(network((x - mean) / std), finished.predict(x))
 
-    def test_metadata(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_safetensors_have_settings_as_metadata(self, finished: adabest.Run, tmp_path: Path) -> None:
         with safe_open(finished.export("safetensors", "cloud", out=tmp_path / "m"), "pt") as file:
             metadata = file.metadata()
         settings = {name: str(value) for name, value in finished.config.essence().items()}
@@ -109,6 +111,14 @@ class TestSafetensors:
             assert file.metadata()["round"] == "2"
 
 
+@pytest.fixture(scope="module")
+def exported(finished: adabest.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its scored model as ONNX, to look at only: an export takes more than a second."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    return finished.export("onnx", out=tmp_path_factory.mktemp("exported") / "model.onnx")
+
+
 class TestOnnx:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
@@ -129,12 +139,12 @@ class TestOnnx:
             np.testing.assert_allclose(self.scores(path, x[:size]), expected, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("model", ["logistic", "mlp,hidden=8", "tiny_runs:dropping"])
-    def test_it_says_what_the_run_says(self, model: str, tmp_path: Path) -> None:
+    def test_onnx_gives_the_scores_of_the_run(self, model: str, tmp_path: Path) -> None:
         done = run(tmp_path / "run", model=model)
         self.same(done, done.export("onnx", out=tmp_path / "model.onnx"), stripes().x_test)
 
     @pytest.mark.parametrize("model", ["cnn", "resnet"])
-    def test_on_images_in_colour(self, model: str, tmp_path: Path) -> None:
+    def test_onnx_gives_the_scores_of_the_run_on_images_in_colour(self, model: str, tmp_path: Path) -> None:
         done = run(tmp_path / "run", dataset=colours(), model=model, rounds=1)
         self.same(done, done.export("onnx", out=tmp_path / "model.onnx"), colours().x_test)
 
@@ -144,11 +154,11 @@ class TestOnnx:
         self.same(done, done.export("onnx", out=tmp_path / "model.onnx"), stripes().x_test)
         assert done.model(torch.zeros(1, 1, 6, 6, dtype=torch.float64)).dtype == torch.float64
 
-    def test_each_model_is_its_own(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_each_model_is_exported_as_itself(self, finished: adabest.Run, exported: Path, tmp_path: Path) -> None:
         x = stripes().x_test
         mean, std = (torch.tensor(finished.identity[name]) for name in ("mean", "std"))
         for which in MODELS:
-            path = finished.export("onnx", which, out=tmp_path / f"{which}.onnx")
+            path = exported if which == "scored" else finished.export("onnx", which, out=tmp_path / f"{which}.onnx")
             with torch.no_grad():
                 expected = finished.load_model(which)((x - mean) / std).numpy()
             np.testing.assert_allclose(self.scores(path, x), expected, rtol=1e-4, atol=1e-4)
@@ -167,9 +177,8 @@ class TestOnnx:
             expected = done.load_model(module=module).float()((x - mean) / std).numpy()
         np.testing.assert_allclose(self.scores(path, x), expected, rtol=1e-4, atol=1e-4)
 
-    def test_metadata_and_nothing_of_this_machine(self, finished: adabest.Run, tmp_path: Path) -> None:
-        path = finished.export("onnx", out=tmp_path / "model.onnx")
-        stored = self.onnx.load(path)
+    def test_onnx_has_metadata_and_nothing_of_this_machine(self, finished: adabest.Run, exported: Path) -> None:
+        stored = self.onnx.load(exported)
         self.onnx.checker.check_model(stored, full_check=True)
         metadata = {entry.key: entry.value for entry in stored.metadata_props}
         assert (
@@ -183,21 +192,17 @@ class TestOnnx:
                 "accuracy": str(finished.final["scored_accuracy"]),
             }.items()
         )
-        content = path.read_bytes()
+        content = exported.read_bytes()
         assert not any(place in content for place in (b".py", str(Path.home()).encode() + b"/", b"stack_trace"))
 
-    def test_it_is_the_same_every_time(self, finished: adabest.Run, tmp_path: Path) -> None:
-        one, two = (finished.export("onnx", out=tmp_path / name).read_bytes() for name in ("one", "two"))
-        assert one == two
-
-    def test_nothing_else_is_heard(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_export_prints_one_line_and_writes_one_file(self, finished: adabest.Run, tmp_path: Path) -> None:
         """In a process of its own, since much is said only once."""
         line = [sys.executable, "-m", "adabest", "export", str(finished.folder), "--format", "onnx", "--out", "m"]
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "Written: m\n", "")
         assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
-    def test_a_model_that_onnx_cannot_express(
+    def test_a_model_that_onnx_cannot_express_is_refused(
         self, finished: adabest.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         class Moody(Network):
@@ -212,7 +217,7 @@ class TestOnnx:
         assert not (tmp_path / "m").exists()
         assert capfd.readouterr() == ("", "")
 
-    def test_a_model_for_batches_of_one_size(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_a_model_for_batches_of_one_size_is_refused(self, finished: adabest.Run, tmp_path: Path) -> None:
         class Pairs(Network):
             def forward(self, x: Tensor) -> Tensor:
                 return super().forward(x.reshape(2, 36))
@@ -221,7 +226,7 @@ class TestOnnx:
             finished.export("onnx", out=tmp_path / "m", module=Pairs())
 
     @pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
-    def test_without_the_packages(
+    def test_missing_packages_are_named(
         self, missing: str, finished: adabest.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(extras, "is_installed", lambda package: package != missing)
@@ -263,7 +268,7 @@ class TestPlace:
         assert contents(done.folder) == before
         assert done.export("safetensors", out=done.folder / "exported.safetensors").is_file()
 
-    def test_places_where_nothing_can_be_written(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_places_where_nothing_can_be_written_are_refused(self, finished: adabest.Run, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("here")
         with pytest.raises(InputError, match="is a folder; name a file in it"):
             finished.export("safetensors", out=tmp_path, overwrite=True)
@@ -286,32 +291,42 @@ class TestPlace:
 
 
 class TestMistakes:
-    def test_a_run_that_is_not_finished(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_run_that_is_not_finished_is_refused(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         break_off(tmp_path / "run", 30)
         for form in ("safetensors", "onnx"):
             assert command("export", tmp_path / "run", "--format", form, "--out", tmp_path / "m") == 2
             assert "has no scored model: the run is killed" in capsys.readouterr().err
         assert not (tmp_path / "m").exists()
 
-    def test_a_model_that_was_not_made(self, finished: adabest.Run) -> None:
+    def test_a_model_that_was_not_made_is_refused(self, finished: adabest.Run) -> None:
         with pytest.raises(InputError, match="has no averaged model: it wasn't asked for"):
             finished.export("safetensors", "averaged")
         with pytest.raises(InputError, match="a run has no 'best' model; it has scored, aggregate, cloud"):
             finished.export("safetensors", "best")
 
-    def test_the_averaged_model(self, tmp_path: Path) -> None:
+    def test_the_averaged_model_is_exported(self, tmp_path: Path) -> None:
         done = run(tmp_path / "run", average_from=0.5)
         given = ["export", done.folder, "--format", "safetensors", "--which", "averaged", "--out", tmp_path / "m"]
         assert command(*given) == 0
         stored = load_file(tmp_path / "m")
         assert all(torch.equal(stored[k], v) for k, v in done.load_model("averaged").state_dict().items())
 
-    def test_an_unknown_format(self, finished: adabest.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unknown_format_is_refused(self, finished: adabest.Run, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(InputError, match="no format 'tflite'; a model can be exported as safetensors or onnx"):
             finished.export("tflite")
         assert command("export", finished.folder, "--format", "tflite") == 2
         assert "onnx" in capsys.readouterr().err
 
-    def test_no_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_export_refuses_a_folder_without_a_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert command("export", tmp_path, "--format", "onnx") == 2
         assert f"there is no run in {tmp_path}" in capsys.readouterr().err
+
+
+def test_an_export_of_a_diverged_run_tells_its_own_round(tmp_path: Path) -> None:
+    diverged = run(tmp_path / "run", algorithm="tiny_runs:Bomb", fuse=4, rounds=6, evaluate_every=2)
+    assert (diverged.status, diverged.round) == ("diverged", 4)
+    path = diverged.export("safetensors", "cloud", out=tmp_path / "cloud.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    assert metadata["round"] == "3"
+    assert "accuracy" not in metadata  # the last evaluated round is 2

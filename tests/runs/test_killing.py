@@ -63,11 +63,12 @@ def begin_or_resume(folder: Path, settings: dict[str, Any]) -> list[Any]:
     return ["run", *arguments(**settings, out=folder)]
 
 
-def test_killed_and_resumed(tmp_path: Path) -> None:
+def test_a_run_killed_twice_ends_as_if_never_killed(tmp_path: Path) -> None:
+    """With hardly any memory for clients, whose rows lie in a file then, which nobody finds afterwards."""
     straight = run(tmp_path / "straight", **SLOW)
     folder, moments = tmp_path / "killed", random.Random(3)
     for low, high in ((1, 25), (28, 58)):
-        with process(*begin_or_resume(folder, SLOW)) as child:
+        with process(*begin_or_resume(folder, {**SLOW, "client_memory": "6kB"})) as child:
             wait_for_rounds(child, moments.randint(low, high), folder)
             time.sleep(moments.uniform(0, 0.02))
             child.kill()
@@ -77,20 +78,9 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert left.status == "killed"
         assert left.round % 3 == 0
         assert left.round < 60
+        names = [path.name for path in folder.iterdir()]
+        assert [name for name in names if not is_ours(name) or name.startswith("clients")] == []
     assert left.round >= 27, "the second process should have continued, not started again"
-    assert resume(folder).status == "finished"
-    assert results(folder) == results(straight.folder)
-
-
-def test_killed_with_hardly_any_memory_for_clients(tmp_path: Path) -> None:
-    """Their rows lie in a file that nobody finds afterwards."""
-    straight, folder = run(tmp_path / "straight", **SLOW), tmp_path / "killed"
-    with process(*begin_or_resume(folder, {**SLOW, "client_memory": "6kB"})) as child:
-        wait_for_rounds(child, 20, folder)
-        child.kill()
-        child.wait()
-    assert adabest.load(folder).status == "killed"
-    assert [path.name for path in folder.iterdir() if not is_ours(path.name) or path.name.startswith("clients")] == []
     assert resume(folder).status == "finished"
     assert results(folder) == results(straight.folder)
 
@@ -99,13 +89,13 @@ LANES = ["--algorithms", "fedavg", "adabest", "--seeds", 0, 1]
 LABELS = [f"{name},seed={seed}" for name in ("fedavg", "adabest") for seed in (0, 1)]
 
 
-def test_lanes_killed_and_resumed(tmp_path: Path) -> None:
+def test_lanes_killed_twice_end_as_if_never_killed(tmp_path: Path) -> None:
     """Once all together, once one alone and the others in smaller company."""
-    settings = {**SLOW, "rounds": 40}
+    settings = {**SLOW, "rounds": 32}
     straight = adabest.compare(algorithms=["fedavg", "adabest"], seeds=[0, 1], out=tmp_path / "straight", **settings)
     folder = tmp_path / "killed"
     folders = [folder / label for label in LABELS]
-    for line, goal in ((["compare", *arguments(**settings, out=folder), *LANES], 30), (["resume", folder], 100)):
+    for line, goal in ((["compare", *arguments(**settings, out=folder), *LANES], 30), (["resume", folder], 90)):
         with process(*line) as child:
             wait_for_rounds(child, goal, *folders)
             child.kill()
@@ -122,7 +112,7 @@ def test_lanes_killed_and_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows can't send these signals to another process")
-def test_lanes_asked_to_stop(tmp_path: Path) -> None:
+def test_lanes_that_are_asked_to_stop_save_their_last_round(tmp_path: Path) -> None:
     folder = tmp_path / "all"
     given = arguments(**{**SLOW, "rounds": 5000, "checkpoint_every": 0}, out=folder)
     with process("compare", *given, *LANES) as child:
@@ -141,7 +131,7 @@ def test_lanes_asked_to_stop(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows can't send these signals to another process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_asked_to_stop(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_run_that_is_asked_to_stop_saves_its_last_round(number: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "a run"
     with process("run", *arguments(**{**SLOW, "rounds": 5000, "checkpoint_every": 0}, out=folder)) as child:
         wait_for_rounds(child, 5, folder)
@@ -208,7 +198,7 @@ def assert_survives(settings: dict[str, Any], moments: random.Random, tmp_path: 
 @pytest.mark.soak
 @pytest.mark.parametrize("checkpoint_every", [1, 4])
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-def test_killed_many_times(algorithm: str, checkpoint_every: int, tmp_path: Path) -> None:
+def test_every_algorithm_survives_many_kills(algorithm: str, checkpoint_every: int, tmp_path: Path) -> None:
     settings = {**SLOW, "algorithm": algorithm, "checkpoint_every": checkpoint_every, "unbalance": 0.3}
     settings |= {"model": "tiny_runs:dropping", "augmentation": "flip-crop"}
     assert_survives(settings, random.Random(f"{algorithm} {checkpoint_every}"), tmp_path)
@@ -216,13 +206,13 @@ def test_killed_many_times(algorithm: str, checkpoint_every: int, tmp_path: Path
 
 @pytest.mark.soak
 @pytest.mark.parametrize("budget", ["0", "6kB", "20kB"])
-def test_killed_many_times_with_little_memory_for_clients(budget: str, tmp_path: Path) -> None:
+def test_clients_on_disk_survive_many_kills(budget: str, tmp_path: Path) -> None:
     assert_survives({**SLOW, "client_memory": budget, "checkpoint_every": 2}, random.Random(budget), tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("sampler", SAMPLERS.builtin)
-def test_a_population_that_changes_killed_many_times(sampler: str, tmp_path: Path) -> None:
+def test_a_population_that_changes_survives_many_kills(sampler: str, tmp_path: Path) -> None:
     settings = {**SLOW, "churn": 0.3, "schedule": ["20:leave:0-7", "22:join:0-7"], "sampler": sampler}
     settings |= {"algorithm": "adabest", "beta_decay": 0.9, "patience": 3, "average_from": 0.3, "unbalance": 0.3}
     assert_survives(settings, random.Random(sampler), tmp_path)
@@ -231,13 +221,13 @@ def test_a_population_that_changes_killed_many_times(sampler: str, tmp_path: Pat
 
 
 @pytest.mark.soak
-def test_killed_before_the_first_checkpoint(tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_survives_many_kills(tmp_path: Path) -> None:
     assert_survives({**SLOW, "checkpoint_every": 0}, random.Random(1), tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lanes", [1, 4, None])
-def test_a_comparison_killed_many_times(lanes: int | None, tmp_path: Path) -> None:
+def test_a_comparison_survives_many_kills(lanes: int | None, tmp_path: Path) -> None:
     settings = {**SLOW, "rounds": 30}
     if lanes is not None:
         settings["lanes"] = lanes

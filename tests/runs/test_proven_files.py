@@ -214,8 +214,8 @@ class TestIdentity:
 
     def test_exports_are_the_same_every_time(self, finished: Path, tmp_path: Path) -> None:
         done = adabest.load(finished)
-        for form in ("safetensors", "onnx"):
-            made = {done.export(form, out=tmp_path / f"{n}.{form}").read_bytes() for n in range(6)}
+        for form, times in (("safetensors", 6), ("onnx", 2)):
+            made = {done.export(form, out=tmp_path / f"{n}.{form}").read_bytes() for n in range(times)}
             assert len(made) == 1
 
 

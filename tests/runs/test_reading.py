@@ -101,7 +101,7 @@ class TestLooking:
         assert run.metrics[-1] == run.final
         assert run.points("present").values.tolist() == run.curve("present")[1]
 
-    def test_what_is_kept_of_a_run_has_a_place_for_each_row(self) -> None:
+    def test_kept_columns_have_a_place_for_each_row(self) -> None:
         rows: list[dict[str, Any]] = [
             {"round": 2, "scored_accuracy": 0.123456789, "h_norm": None, "present": 8},
             {"round": 4, "scored_accuracy": 0.5, "h_norm": 2.0, "present": 7, "averaged_accuracy": 0.25},
@@ -130,7 +130,7 @@ class TestFinding:
         assert find_runs(tmp_path / "b") == [tmp_path / "b", tmp_path / "b" / "inside"]
         assert find_runs(tmp_path / "nowhere") == []
 
-    def test_what_a_run_and_its_trackers_keep_is_not_searched(self, tmp_path: Path) -> None:
+    def test_folders_within_a_run_are_not_searched(self, tmp_path: Path) -> None:
         store(make_run(), tmp_path / "run")
         for name in ("checkpoints", "mlflow", "wandb", ".replaced"):
             store(make_run(), tmp_path / "run" / name / "0")
@@ -183,7 +183,7 @@ class TestMeanCurves:
         curve = mean_curve([measured({1: 1.7e308}), measured({1: 1.7e308})], "any")
         assert curves._five_digits(float(curve.mean[0])) is None
 
-    def test_equal_values_have_none(self) -> None:
+    def test_equal_values_have_no_spread(self) -> None:
         curve = mean_curve([measured({1: 0.1})] * 3, "any")
         assert curve.spread.tolist() == [0.0]
 

@@ -51,7 +51,7 @@ class TestConform:
             ({"kind": "a", "note": "text"}, Row),
         ],
     )
-    def test_what_fits_is_returned(self, value: Any, kind: Any) -> None:
+    def test_values_that_fit_are_returned(self, value: Any, kind: Any) -> None:
         assert conform("f", value, kind) == value
 
     @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ class TestConform:
             ({"name": "n", "sizes": [], "more": {"a": None}}, Part, r"f\.more\.a should be a number, not None"),
         ],
     )
-    def test_what_does_not_fit_is_named(self, value: Any, kind: Any, words: str) -> None:
+    def test_values_that_do_not_fit_are_named(self, value: Any, kind: Any, words: str) -> None:
         with pytest.raises(InputError, match=words):
             conform("f", value, kind)
 
@@ -89,7 +89,7 @@ class TestConform:
 
 
 class TestStatus:
-    def test_what_a_run_says(self) -> None:
+    def test_a_status_of_a_run_is_accepted(self) -> None:
         assert check_status("f", {"status": "finished", "round": 3}) == {"status": "finished", "round": 3}
         assert check_status("f", {"status": "diverged", "round": 3, "reason": "why", "later": 1})["reason"] == "why"
 
@@ -99,17 +99,17 @@ class TestStatus:
         + [{"status": "finished", "round": odd} for odd in ("1", None, True, 1.0)]
         + [{"status": "finished", "round": 1, "reason": 3}],
     )
-    def test_anything_else_is_refused(self, value: Any) -> None:
+    def test_another_status_is_refused(self, value: Any) -> None:
         with pytest.raises(InputError, match="f"):
             check_status("f", value)
 
 
 class TestIdentity:
-    def test_what_a_run_says(self) -> None:
+    def test_an_identity_of_a_run_is_accepted(self) -> None:
         assert check_identity("f", {**IDENTITY, "later": {}}) == {**IDENTITY, "later": {}}
 
     @pytest.mark.parametrize("name", IDENTITY)
-    def test_what_it_lacks_is_named(self, name: str) -> None:
+    def test_missing_parts_of_an_identity_are_named(self, name: str) -> None:
         with pytest.raises(InputError, match=f"f lacks {name}"):
             check_identity("f", {key: value for key, value in IDENTITY.items() if key != name})
 
@@ -125,7 +125,7 @@ class TestIdentity:
             ({"partition": {"fingerprint": 3}}, r"f\.partition\.fingerprint should be text"),
         ],
     )
-    def test_what_is_wrong_is_named(self, change: dict[str, Any], words: str) -> None:
+    def test_wrong_parts_of_an_identity_are_named(self, change: dict[str, Any], words: str) -> None:
         with pytest.raises(InputError, match=words):
             check_identity("f", IDENTITY | change)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_runs
 import torch
@@ -36,13 +37,14 @@ from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.runs import beginning, build, run_loop
+from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints as pace
 from adabest.runs.files.folder import RunFolder
 
 
 class TestBitForBit:
     @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-    def test_interrupted(self, algorithm: str, tmp_path: Path) -> None:
+    def test_an_interrupted_run_ends_as_a_straight_one(self, algorithm: str, tmp_path: Path) -> None:
         changes: dict[str, Any] = {"algorithm": algorithm, "unbalance": 0.3, "checkpoint_every": 0}
         straight = run(tmp_path / "straight", **changes)
         assert in_pieces(tmp_path / "pieces", 25, Interrupted, **changes) >= 3
@@ -50,7 +52,7 @@ class TestBitForBit:
         assert adabest.load(tmp_path / "pieces").status == "finished"
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-    def test_killed(self, algorithm: str, tmp_path: Path) -> None:
+    def test_a_killed_run_ends_as_a_straight_one(self, algorithm: str, tmp_path: Path) -> None:
         changes: dict[str, Any] = {"algorithm": algorithm, "checkpoint_every": 1}
         straight = run(tmp_path / "straight", **changes)
         assert in_pieces(tmp_path / "pieces", 22, Killed, **changes) >= 3
@@ -66,14 +68,14 @@ class TestBitForBit:
         ],
         ids=["dropout", "augmentation", "both", "other rules"],
     )
-    def test_whatever_is_drawn(self, changes: dict[str, Any], tmp_path: Path) -> None:
+    def test_every_random_draw_is_repeated(self, changes: dict[str, Any], tmp_path: Path) -> None:
         straight = run(tmp_path / "straight", **changes)
         assert in_pieces(tmp_path / "pieces", 25, Interrupted, **changes) >= 2
         assert results(tmp_path / "pieces") == results(straight.folder)
         assert results(straight.folder) != results(run(tmp_path / "plain").folder)
 
     @pytest.mark.parametrize("beats", [0, 5, 13, 27, 31, 33, 60, 71])
-    def test_wherever_it_stops(self, beats: int, tmp_path: Path) -> None:
+    def test_a_run_may_stop_anywhere(self, beats: int, tmp_path: Path) -> None:
         """At the very start, within training, within an evaluation, in the last round."""
         straight = run(tmp_path / "straight")
         for error in (Killed, Interrupted):
@@ -81,7 +83,7 @@ class TestBitForBit:
             resume(tmp_path / error.__name__)
             assert results(tmp_path / error.__name__) == results(straight.folder)
 
-    def test_with_objects(self, tmp_path: Path) -> None:
+    def test_a_run_of_objects_is_resumed_with_them(self, tmp_path: Path) -> None:
         torch.manual_seed(1)
         objects: dict[str, Any] = {
             "dataset": stripes(),
@@ -95,7 +97,7 @@ class TestBitForBit:
         resume(tmp_path / "pieces", **objects)
         assert results(tmp_path / "pieces") == results(straight.folder)
 
-    def test_with_a_function_that_makes_the_model(self, tmp_path: Path) -> None:
+    def test_a_run_is_resumed_with_the_function_that_makes_its_model(self, tmp_path: Path) -> None:
         straight = run(tmp_path / "straight", model="tiny_runs:dropping")
         break_off(tmp_path / "pieces", 30, Interrupted, model=tiny_runs.dropping)
         resume(tmp_path / "pieces", model=tiny_runs.dropping)
@@ -103,7 +105,7 @@ class TestBitForBit:
 
 
 class TestWhatCannotBeContinued:
-    def test_no_run(self, tmp_path: Path) -> None:
+    def test_resume_refuses_a_folder_without_a_run(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no run in"):
             resume(tmp_path)
         assert list(tmp_path.iterdir()) == []
@@ -114,7 +116,7 @@ class TestWhatCannotBeContinued:
         assert resume(done.folder) == done
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
-    def test_without_a_checkpoint_it_starts_again(self, tmp_path: Path) -> None:
+    def test_a_run_without_a_checkpoint_starts_again(self, tmp_path: Path) -> None:
         break_off(tmp_path / "run", 60, checkpoint_every=0)
         assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
         assert adabest.load(tmp_path / "run").metrics == [], "rows that no checkpoint proves will be made again"
@@ -123,7 +125,7 @@ class TestWhatCannotBeContinued:
         assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
 
     @pytest.mark.parametrize("written", range(8))
-    def test_killed_while_it_began(self, written: int, tmp_path: Path) -> None:
+    def test_a_run_killed_while_it_began_is_no_run(self, written: int, tmp_path: Path) -> None:
         """The configuration comes last: without it there is no run, and the next one takes the place."""
         with dies_at(os, "fsync", written):
             break_off(tmp_path / "run", 0)
@@ -145,18 +147,18 @@ class TestWhatCannotBeContinued:
             resume(folder, trust=True)
         assert contents(folder) == before
 
-    def test_another_data_set(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_resume_refuses_another_data_set(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         changed = stripes().x_test.clone()
         changed[0, 0, 0, 0] ^= 1
         monkeypatch.setattr(tiny_runs, "stripes", lambda: replace(stripes(), x_test=changed))
         self.refused(broken_off, "dataset")
 
-    def test_another_partition(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_resume_refuses_another_partition(self, broken_off: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(PARTITIONERS.builtin, dict)
         monkeypatch.setitem(PARTITIONERS.builtin, "dirichlet", PARTITIONERS.builtin["iid"])
         self.refused(broken_off, "partition")
 
-    def test_another_initial_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_resume_refuses_another_initial_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         break_off(tmp_path / "run", 30, model="tiny_runs:dropping")
 
         def other(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -248,7 +250,7 @@ class TestCheckpoints:
         break_off(tmp_path / "run", 60, checkpoint_every=1)
         return tmp_path / "run"
 
-    def test_the_last_two_are_kept(self, broken_off: Path) -> None:
+    def test_the_last_two_checkpoints_are_kept(self, broken_off: Path) -> None:
         assert checkpoints(broken_off) == [
             "round-0000003.json",
             "round-0000003.safetensors",
@@ -261,7 +263,7 @@ class TestCheckpoints:
         "damage",
         [damage_tensors, truncate_tensors, remove_tensors, damage_manifest, empty_manifest, change_manifest],
     )
-    def test_a_damaged_one_is_passed_over(
+    def test_a_damaged_checkpoint_is_passed_over(
         self, damage: Callable[[Path], None], broken_off: Path, tmp_path: Path
     ) -> None:
         damage(broken_off / "checkpoints" / "round-0000004")
@@ -277,13 +279,13 @@ class TestCheckpoints:
         assert "resumes after round 3" in log(broken_off)
         assert results(broken_off) == results(run(tmp_path / "straight").folder)
 
-    def test_a_whole_one_is_used(self, broken_off: Path) -> None:
+    def test_a_whole_checkpoint_is_used(self, broken_off: Path) -> None:
         resume(broken_off)
         assert "resumes after round 4" in log(broken_off)
         assert "passed over" not in log(broken_off)
 
     @pytest.mark.filterwarnings("ignore:.* is passed over")
-    def test_if_all_are_damaged_it_starts_again(self, broken_off: Path, tmp_path: Path) -> None:
+    def test_a_run_whose_checkpoints_are_all_damaged_starts_again(self, broken_off: Path, tmp_path: Path) -> None:
         for stem in ("round-0000003", "round-0000004"):
             damage_tensors(broken_off / "checkpoints" / stem)
         with pytest.warns(UserWarning, match="has no whole checkpoint left, so it begins again with round 1"):
@@ -292,7 +294,7 @@ class TestCheckpoints:
         assert results(broken_off) == results(run(tmp_path / "straight").folder)
 
     @pytest.mark.filterwarnings("ignore:.* is passed over")
-    def test_damaged_ones_do_not_crowd_out_new_ones(self, broken_off: Path) -> None:
+    def test_damaged_checkpoints_do_not_crowd_out_new_ones(self, broken_off: Path) -> None:
         """Started again and interrupted in round 3, the run must have the boundary of round 2 on disk."""
         for stem in ("round-0000003", "round-0000004"):
             damage_tensors(broken_off / "checkpoints" / stem)
@@ -302,7 +304,7 @@ class TestCheckpoints:
         assert "resumes after round 2" in log(broken_off)
 
     @pytest.mark.parametrize("written", range(6))
-    def test_a_kill_while_one_is_written(self, written: int, tmp_path: Path) -> None:
+    def test_a_kill_while_a_checkpoint_is_written_loses_only_that(self, written: int, tmp_path: Path) -> None:
         """Before its tensors are in place, between them and the manifest, and after."""
         before = 8  # files are written before the first checkpoint
         with dies_at(os, "fsync", before + written), pytest.raises(Killed):
@@ -311,11 +313,11 @@ class TestCheckpoints:
         resume(tmp_path / "run")
         assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
 
-    def test_a_finished_run_has_none(self, broken_off: Path) -> None:
+    def test_a_finished_run_has_no_checkpoints(self, broken_off: Path) -> None:
         resume(broken_off)
         assert not (broken_off / "checkpoints").exists()
 
-    def test_a_kill_at_the_very_end_leaves_none(self, tmp_path: Path) -> None:
+    def test_a_kill_at_the_very_end_leaves_no_checkpoints(self, tmp_path: Path) -> None:
         """Finished but not tidied up: the client states must go when someone comes back."""
         with dies_at(run_loop, "drop_checkpoints", 0), pytest.raises(Killed):
             run(tmp_path / "run", checkpoint_every=1)
@@ -348,20 +350,22 @@ class TestPace:
             run(folder, **{"rounds": 21, "clients": 2, "validation_clients": 0, "model": "logistic", **changes})
         return rounds
 
-    def test_never_more_often_than_every_ten_seconds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_checkpoints_are_ten_seconds_apart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.125) == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
 
-    def test_at_most_a_twentieth_of_the_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_checkpoints_take_at_most_a_twentieth_of_the_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         # 2 s are 5 % of 40 s, of which 38 are for rounds. What the first one costs isn't known before.
         assert self.saved(tmp_path / "run", monkeypatch, cost=2.0) == [2, 10, 18]
         assert self.saved(tmp_path / "slower", monkeypatch, cost=4.0) == [2, 18]
 
-    def test_every_so_many_rounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_checkpoints_come_every_so_many_rounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=100.0, checkpoint_every=6) == [6, 12, 18]
         # The last round's state is the result itself.
         assert self.saved(tmp_path / "last", monkeypatch, cost=0.0, checkpoint_every=7) == [7, 14]
 
-    def test_never(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_checkpoints_can_be_turned_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []
 
 
@@ -375,3 +379,29 @@ def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path: Path) -> 
     newest.write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(adabest.InputError, match=r"its checkpoint, written by adabest [\d.]+, lacks 'skipped_rounds'"):
         resume(tmp_path / "run")
+
+
+def test_resume_accepts_a_statistic_that_differs_in_its_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may go on on another machine, which computes the statistics anew."""
+    break_off(tmp_path / "run", 30, checkpoint_every=1)
+    before = json.loads((tmp_path / "run" / "identity.json").read_text())["partition"]["mean_label_entropy"]
+    found = []
+
+    def build_elsewhere(*given: Any) -> Any:
+        federation = build_federation(*given)
+        statistics = federation.identity["partition"]
+        statistics["mean_label_entropy"] = float(np.nextafter(statistics["mean_label_entropy"], 9.0))
+        found.append(statistics["mean_label_entropy"])
+        return federation
+
+    monkeypatch.setattr(run_loop, "build_federation", build_elsewhere)
+    assert resume(tmp_path / "run").status == "finished"
+    assert found == [np.nextafter(before, 9.0)]
+
+
+def test_resume_refuses_a_folder_of_runs(tmp_path: Path) -> None:
+    run(tmp_path / "all" / "one", rounds=1)
+    with pytest.raises(InputError, match="there are runs below it"):
+        adabest.resume(tmp_path / "all")

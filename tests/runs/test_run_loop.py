@@ -23,6 +23,8 @@ from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.state import View
 from adabest.errors import InputError, Interrupted
+from adabest.runs import run_loop
+from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints
 from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.callbacks.records import Records
@@ -73,6 +75,27 @@ def outcome(place: Path) -> dict[str, bytes]:
     return {name: content for name, content in contents(place).items() if Path(name).name not in CLOCKED}
 
 
+class SingleRuns:
+    """What runs come to one by one; the same runs are made only once."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.outcomes: dict[str, dict[str, bytes]] = {}
+
+    def outcome(self, settings: Sequence[dict[str, Any]], **common: Any) -> dict[str, bytes]:
+        key = repr([tiny(**common, **one) for one in settings])
+        if key not in self.outcomes:
+            folder = self.place / str(len(self.outcomes))
+            one_by_one(folder, settings, **common)
+            self.outcomes[key] = outcome(folder)
+        return self.outcomes[key]
+
+
+@pytest.fixture(scope="module")
+def single_runs(tmp_path_factory: pytest.TempPathFactory) -> SingleRuns:
+    return SingleRuns(tmp_path_factory.mktemp("single"))
+
+
 def statuses(place: Path, number: int) -> list[tuple[str, int]]:
     loaded = [adabest.load(place / str(one)) for one in range(number)]
     return [(one.status, one.round) for one in loaded]
@@ -80,17 +103,18 @@ def statuses(place: Path, number: int) -> list[tuple[str, int]]:
 
 @pytest.mark.usefixtures("trusting")
 class TestOutcome:
-    def test_lanes_end_as_single_runs_do(self, engine: str, tmp_path: Path) -> None:
+    def test_lanes_end_as_single_runs_do(self, engine: str, tmp_path: Path, single_runs: SingleRuns) -> None:
         together(tmp_path / "lanes", UNEQUAL, engine=engine)
-        one_by_one(tmp_path / "single", UNEQUAL, engine=engine)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(UNEQUAL, engine=engine)
         ends = statuses(tmp_path / "lanes", len(UNEQUAL))
         assert ends[:6] == [("finished", 3), ("finished", 5), ("finished", 7), *[("finished", 5)] * 2, ("diverged", 2)]
         assert ends[6][0] == "finished"
         assert ends[6][1] < 30
 
     @pytest.mark.parametrize("at_a_time", [1, 2, 3])
-    def test_some_at_a_time(self, at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lanes_are_trained_some_at_a_time(
+        self, at_a_time: int, tmp_path: Path, single_runs: SingleRuns, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
@@ -104,26 +128,29 @@ class TestOutcome:
         # When one ends, the next takes its place: there are fewer only when none is waiting any more.
         assert sorted(asked, reverse=True) == asked or at_a_time == 1
         monkeypatch.undo()
-        one_by_one(tmp_path / "single", UNEQUAL)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(UNEQUAL)
 
-    def test_every_algorithm(self, engine: str, tmp_path: Path) -> None:
+    def test_lanes_of_every_algorithm_end_as_single_runs_do(
+        self, engine: str, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         settings = [{"algorithm": name} for name in ALGORITHMS.builtin]
         together(tmp_path / "lanes", settings, engine=engine, unbalance=0.3)
-        one_by_one(tmp_path / "single", settings, engine=engine, unbalance=0.3)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, engine=engine, unbalance=0.3)
 
-    def test_a_training_loss_that_is_lost(self, engine: str, tmp_path: Path) -> None:
+    def test_a_lane_whose_training_loss_is_lost_ends_alone(
+        self, engine: str, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         settings: list[dict[str, Any]] = [{"seed": 0}, {"learning_rate": 1e30, "clip": 0.0}, {"seed": 1}]
         together(tmp_path / "lanes", settings, engine=engine)
-        one_by_one(tmp_path / "single", settings, engine=engine)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, engine=engine)
         assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["finished", "diverged", "finished"]
         assert "the training loss of client" in str(adabest.load(tmp_path / "lanes" / "1").reason)
 
     @pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
     @pytest.mark.parametrize("model", ["mlp,hidden=7", "logistic", "tiny_runs:convolving"])
-    def test_every_precision(self, precision: str, model: str, tmp_path: Path) -> None:
+    def test_lanes_of_every_precision_end_as_single_runs_do(
+        self, precision: str, model: str, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         settings: list[dict[str, Any]] = [
             {"seed": 0, "unbalance": 0.4},
             {"algorithm": "feddyn"},
@@ -137,11 +164,12 @@ class TestOutcome:
             "batch_size": 7,
         }
         together(tmp_path / "lanes", settings, **common)
-        one_by_one(tmp_path / "single", settings, **common)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, **common)
 
     @pytest.mark.parametrize("model", ["mlp,hidden=200", "tiny_runs:convolving"])
-    def test_one_client_a_round_on_two_threads(self, model: str, tmp_path: Path) -> None:
+    def test_lanes_of_one_client_on_two_threads_end_as_single_runs_do(
+        self, model: str, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         """A product large enough to be split among threads, and a lone client that must have only one, too."""
         settings = [{"seed": 0}, {"seed": 1}, {"seed": 2}]
         common: dict[str, Any] = {
@@ -153,25 +181,25 @@ class TestOutcome:
         }
         common |= {"engine": "batched", "participation": 0.1, "rounds": 3}
         together(tmp_path / "lanes", settings, **common)
-        one_by_one(tmp_path / "single", settings, **common)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, **common)
 
     def test_an_algorithm_that_looks_at_all_clients_of_a_piece(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, single_runs: SingleRuns, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It sees the same clients in a lane as alone, even if not all of them fit at a time."""
         monkeypatch.setattr(trainer, "_MODEL_BYTES", 2 * 323 * 4)  # bytes: two models, so three clients are two pieces
         settings = [{"algorithm": "tiny_runs:Peeping", "seed": seed} for seed in range(3)]
         common: dict[str, Any] = {"engine": "batched", "threads": 1, "rounds": 2}
         together(tmp_path / "lanes", settings, **common)
-        one_by_one(tmp_path / "single", settings, **common)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, **common)
 
     @pytest.mark.cuda
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
     @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "float64"])
     @pytest.mark.parametrize("model", ["mlp,hidden=200", "cnn", "resnet"])
-    def test_every_precision_of_a_gpu(self, precision: str, model: str, tmp_path: Path) -> None:
+    def test_lanes_of_every_precision_of_a_gpu_end_as_single_runs_do(
+        self, precision: str, model: str, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         settings: list[dict[str, Any]] = [
             {"seed": 0, "unbalance": 0.4},
             {"algorithm": "feddyn"},
@@ -181,22 +209,21 @@ class TestOutcome:
         common: dict[str, Any] = {"engine": "batched", "device": "cuda", "precision": precision, "model": model}
         common |= {"dataset": "tiny_runs:squares", "rounds": 3, "batch_size": 10}
         together(tmp_path / "lanes", settings, **common)
-        one_by_one(tmp_path / "single", settings, **common)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, **common)
 
-    def test_a_skipped_round_is_no_matter_of_the_others(self, tmp_path: Path) -> None:
+    def test_a_skipped_round_does_not_change_other_lanes(self, tmp_path: Path) -> None:
         together(tmp_path / "lanes", UNEQUAL[3:5])
         logs = [log(tmp_path / "lanes" / name) for name in "01"]
         assert ["round 2 is skipped" in text for text in logs] == [False, True]
 
-    def test_lanes_that_all_have_ended(self, tmp_path: Path) -> None:
+    def test_lanes_that_all_have_ended_are_left_alone(self, tmp_path: Path) -> None:
         settings = [{"seed": 0}, {"seed": 1}]
         together(tmp_path / "lanes", settings)
         before = contents(tmp_path / "lanes")
         go_on(tmp_path / "lanes", settings)
         assert contents(tmp_path / "lanes") == before
 
-    def test_one_that_someone_else_has_ended_meanwhile(self, tmp_path: Path) -> None:
+    def test_a_lane_that_another_process_has_ended_is_left_alone(self, tmp_path: Path) -> None:
         with ends_after(30), pytest.raises(Interrupted):
             together(tmp_path / "lanes", [{}])
         run_lanes([planned(tmp_path / "lanes", 0, True) for _ in range(2)], at_a_time=1)
@@ -204,7 +231,7 @@ class TestOutcome:
 
 
 class TestSurroundings:
-    def test_those_that_differ_come_one_group_after_the_other(
+    def test_runs_of_other_process_settings_are_trained_one_group_after_the_other(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
@@ -256,15 +283,14 @@ class TestInterruption:
     SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"seed": 1, "unbalance": 0.3}, {"algorithm": "scaffold"})
 
     @pytest.mark.parametrize("beats", [0, 40, 75, 130, 190])
-    def test_all_save_and_go_on(self, beats: int, tmp_path: Path) -> None:
+    def test_interrupted_lanes_save_and_go_on(self, beats: int, tmp_path: Path, single_runs: SingleRuns) -> None:
         with ends_after(beats), pytest.raises(Interrupted):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
         left = statuses(tmp_path / "lanes", 3)
         assert {status for status, _ in left} <= {"interrupted", "finished"}
         assert len({done for _, done in left}) <= 2  # in lock-step, so at most within one evaluation of each other
         go_on(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
-        one_by_one(tmp_path / "single", self.SETTINGS, checkpoint_every=0)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(self.SETTINGS, checkpoint_every=0)
 
     def test_each_log_tells_how_to_go_on(self, tmp_path: Path) -> None:
         with ends_after(100), pytest.raises(Interrupted) as caught:
@@ -273,36 +299,35 @@ class TestInterruption:
         assert str(caught.value).startswith("interrupted after round 2; resume with: adabest resume")
         assert all(f"resume with: adabest resume {folder}" in log(folder) for folder in folders)
 
-    def test_one_is_resumed_alone(self, engine: str, tmp_path: Path) -> None:
+    def test_one_lane_is_resumed_alone(self, engine: str, tmp_path: Path, single_runs: SingleRuns) -> None:
         """And the others go on in smaller company."""
         with ends_after(75 if engine == "reference" else 12), pytest.raises(Interrupted):  # others have fewer beats
             together(tmp_path / "lanes", self.SETTINGS, engine=engine)
         assert {status for status, done in statuses(tmp_path / "lanes", 3) if done > 0} == {"interrupted"}
         resume(tmp_path / "lanes" / "1")
         go_on(tmp_path / "lanes", self.SETTINGS, engine=engine)
-        one_by_one(tmp_path / "single", self.SETTINGS, engine=engine)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(self.SETTINGS, engine=engine)
 
     @pytest.mark.parametrize("beats", [0, 40, 75, 130, 190])
-    def test_killed(self, beats: int, tmp_path: Path) -> None:
+    def test_killed_lanes_end_as_single_runs_do(self, beats: int, tmp_path: Path, single_runs: SingleRuns) -> None:
         common = {"checkpoint_every": 2, "evaluate_every": 1}
         with ends_after(beats, Killed), pytest.raises(Killed):
             together(tmp_path / "lanes", self.SETTINGS, **common)
         assert {status for status, _ in statuses(tmp_path / "lanes", 3)} <= {"killed", "finished"}
         go_on(tmp_path / "lanes", self.SETTINGS, **common)
-        one_by_one(tmp_path / "single", self.SETTINGS, **common)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(self.SETTINGS, **common)
 
     @pytest.mark.parametrize("written", [3, 9, 15, 20, 21, 22, 23, 24, 26])
-    def test_killed_while_something_is_written(self, written: int, tmp_path: Path) -> None:
+    def test_lanes_killed_while_writing_end_as_single_runs_do(
+        self, written: int, tmp_path: Path, single_runs: SingleRuns
+    ) -> None:
         """While lanes begin, or between the checkpoint of one lane and that of the next."""
         with dies_at(os, "fsync", written), pytest.raises(Killed):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=1)
         for number, one in enumerate(self.SETTINGS):
             there = (tmp_path / "lanes" / str(number) / "config.toml").exists()
             run_lanes([planned(tmp_path / "lanes", number, there, checkpoint_every=1, **one)])
-        one_by_one(tmp_path / "single", self.SETTINGS, checkpoint_every=1)
-        assert outcome(tmp_path / "lanes") == outcome(tmp_path / "single")
+        assert outcome(tmp_path / "lanes") == single_runs.outcome(self.SETTINGS, checkpoint_every=1)
 
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
@@ -346,7 +371,7 @@ class Broken(FedAvg):
 class TestErrors:
     SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": f"{__name__}:Broken"}, {"seed": 1})
 
-    def test_one_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
+    def test_an_error_in_one_lane_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             together(tmp_path / "lanes", self.SETTINGS, checkpoint_every=0)
         assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["killed"] * 3
@@ -359,7 +384,7 @@ class TestErrors:
             single = run(tmp_path / "single" / str(number), checkpoint_every=0, **self.SETTINGS[number])
             assert outcome(tmp_path / "lanes" / str(number)) == outcome(single.folder)
 
-    def test_a_folder_that_someone_works_on(self, tmp_path: Path) -> None:
+    def test_a_folder_that_another_process_works_on_is_refused(self, tmp_path: Path) -> None:
         other = RunFolder(tmp_path / "lanes" / "1")
         other.acquire()
         try:
@@ -369,7 +394,7 @@ class TestErrors:
             other.release()
         assert not (tmp_path / "lanes" / "0").exists()
 
-    def test_one_that_cannot_begin(self, tmp_path: Path) -> None:
+    def test_a_lane_that_cannot_begin_stops_all_before_training(self, tmp_path: Path) -> None:
         """Nothing is trained, and nobody's lock is left."""
         settings = [{"seed": 0}, {"clients": 1000}, {"seed": 1}]
         with dies_at(ReferenceEngine, "exchange", 0), pytest.raises(InputError, match="clients"):
@@ -388,7 +413,7 @@ class TestErrors:
 
 
 class TestPace:
-    def test_alone(self) -> None:
+    def test_checkpoints_of_one_lane_take_a_twentieth(self) -> None:
         shared = CheckpointTime()
         shared.set(1, None)
         assert shared.wait(1) == 10.0
@@ -407,7 +432,7 @@ class TestPace:
         shared.leave(3)
         assert shared.wait(1) == pytest.approx(59.0)
 
-    def test_what_is_not_known_yet_is_taken_to_be_as_elsewhere(self) -> None:
+    def test_unknown_costs_are_taken_from_other_lanes(self) -> None:
         shared = CheckpointTime()
         for number in range(10):
             shared.set(number, None)
@@ -416,7 +441,7 @@ class TestPace:
         assert shared.wait(5) == pytest.approx(200.0)
 
     @pytest.mark.parametrize(("lanes", "short", "rounds"), [(1, 0, [2, 10, 18]), (3, 0, [2, 25]), (1, 4, [2, 10, 18])])
-    def test_in_runs(
+    def test_runs_keep_their_pace_of_checkpoints(
         self, lanes: int, short: int, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A round of all takes 5 s and a checkpoint 2 s, so one lane has one every 40 s, and three every 120 s.
@@ -459,7 +484,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert rounds == [[1, 1, 1], [2, 2, 2], [3, 3], [4, 4]]
 
 
-def test_a_bomb_among_others(tmp_path: Path) -> None:
+def test_a_diverging_lane_changes_no_other(tmp_path: Path) -> None:
     done = adabest.compare(
         algorithms=[FedAvg(), Bomb(fuse=1), Bomb(fuse=3)], out=tmp_path / "all", show=False, **tiny(lanes=2)
     )
@@ -468,3 +493,19 @@ def test_a_bomb_among_others(tmp_path: Path) -> None:
         ("diverged", 1),
         ("diverged", 3),
     ]
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = build_federation
+
+    def slow_build(*given: Any) -> Any:
+        monkeypatch.setattr(run_loop, "build_federation", build)
+        run(tmp_path / "run", rounds=1)
+        return build(*given)
+
+    monkeypatch.setattr(run_loop, "build_federation", slow_build)
+    with pytest.raises(InputError, match="holds a finished run"):
+        run(tmp_path / "run", rounds=2)
+    assert adabest.load(tmp_path / "run").round == 1

@@ -31,7 +31,7 @@ from tiny_runs import (
     stripes,
     tiny,
 )
-from torch import nn
+from torch import Tensor, nn
 
 import adabest
 from adabest.algorithms.adabest import AdaBest
@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> adabest.Run:
 
 
 class TestFolder:
-    def test_what_lies_in_it(self, finished: adabest.Run) -> None:
+    def test_a_folder_holds_the_documented_files(self, finished: adabest.Run) -> None:
         names = {path.name for path in finished.folder.iterdir()} - {".lock"}
         assert names == {
             "config.toml",
@@ -83,7 +83,7 @@ class TestFolder:
         status = json.loads((finished.folder / "status.json").read_text())
         assert status == {"status": "finished", "round": 5}
 
-    def test_metrics(self, finished: adabest.Run) -> None:
+    def test_metrics_have_a_row_per_evaluation(self, finished: adabest.Run) -> None:
         rows = strict_rows(finished.folder / "metrics.jsonl")
         assert [tuple(row) for row in rows] == [METRICS] * 3
         assert [row["round"] for row in rows] == [2, 4, 5]
@@ -93,7 +93,7 @@ class TestFolder:
         parameters = finished.identity["parameters"]
         assert last["bytes_down"] == last["bytes_up"] == 5 * 3 * 4 * (parameters + 1)  # a vector and a number
 
-    def test_metrics_without_what_is_not_there(self, tmp_path: Path) -> None:
+    def test_metrics_that_a_run_does_not_have_are_null(self, tmp_path: Path) -> None:
         (row,) = run(tmp_path / "run", rounds=1, algorithm="fedavg", validation_clients=0).metrics
         missing = {name for name, value in row.items() if value is None}
         held_out = {"validation_accuracy", "validation_spread", "validation_worst_tenth"}
@@ -110,7 +110,9 @@ class TestFolder:
             assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes(), name
 
     @pytest.mark.parametrize(("every", "rounds", "evaluated"), [(1, 3, [1, 2, 3]), (2, 4, [2, 4]), (10, 3, [3])])
-    def test_evaluated_rounds(self, every: int, rounds: int, evaluated: list[int], tmp_path: Path) -> None:
+    def test_evaluated_rounds_are_those_asked_for_and_the_last(
+        self, every: int, rounds: int, evaluated: list[int], tmp_path: Path
+    ) -> None:
         done = run(tmp_path / "run", evaluate_every=every, rounds=rounds)
         assert [row["round"] for row in done.metrics] == evaluated
 
@@ -120,7 +122,7 @@ class TestFolder:
                 assert file.metadata() is None
                 assert set(file.keys()) == set(finished.model.state_dict())
 
-    def test_identity_and_environment(self, finished: adabest.Run) -> None:
+    def test_identity_and_environment_are_written(self, finished: adabest.Run) -> None:
         identity = json.loads((finished.folder / "identity.json").read_text())
         assert identity["dataset"] == stripes().fingerprint()
         assert identity["input_shape"] == [1, 6, 6]
@@ -154,7 +156,7 @@ class TestPlace:
             run(tmp_path / "run")
         assert contents(tmp_path / "run") == before
 
-    def test_unless_told_to(self, tmp_path: Path) -> None:
+    def test_overwrite_replaces_a_run(self, tmp_path: Path) -> None:
         break_off(tmp_path / "run", 30, checkpoint_every=1, seed=1)
         run(tmp_path / "run", overwrite=True, rounds=2)
         run(tmp_path / "fresh", rounds=2)
@@ -163,7 +165,7 @@ class TestPlace:
         assert log(tmp_path / "run").count("begins") == 1
 
     @pytest.mark.parametrize("overwrite", [False, True])
-    def test_what_is_not_ours_is_never_removed(self, overwrite: bool, tmp_path: Path) -> None:
+    def test_strangers_files_are_never_removed(self, overwrite: bool, tmp_path: Path) -> None:
         run(tmp_path / "run", rounds=1)
         (tmp_path / "run" / "thesis.tex").write_text("ten years of work")
         before = contents(tmp_path / "run")
@@ -172,7 +174,7 @@ class TestPlace:
             run(tmp_path / "run", rounds=1, overwrite=overwrite)
         assert contents(tmp_path / "run") == before
 
-    def test_a_folder_of_something_else(self, tmp_path: Path) -> None:
+    def test_a_folder_of_something_else_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "thesis").mkdir()
         (tmp_path / "thesis" / "thesis.tex").write_text("ten years of work")
         with pytest.raises(InputError, match=r"holds things that aren't a run's \(thesis.tex\); nothing was removed"):
@@ -183,13 +185,13 @@ class TestPlace:
         assert run(tmp_path, rounds=1).status == "finished"
 
     @pytest.mark.parametrize("place", ["file", "file/run", "file/deep/run"])
-    def test_a_file_in_the_way(self, place: str, tmp_path: Path) -> None:
+    def test_a_file_in_the_way_is_refused(self, place: str, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("here")
         with pytest.raises(InputError, match="can't write to the folder"):
             run(tmp_path / place, overwrite=True)
         assert (tmp_path / "file").read_text() == "here"
 
-    def test_a_read_only_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_read_only_disk_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*arguments: Any, **options: Any) -> None:
             raise OSError(30, "Read-only file system")
 
@@ -198,7 +200,7 @@ class TestPlace:
             run(tmp_path / "run")
 
     @pytest.mark.skipif(AS_ROOT, reason="root may write anywhere")
-    def test_a_folder_without_permission(self, tmp_path: Path) -> None:
+    def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "locked").mkdir(mode=0o500)
         with pytest.raises(InputError, match=r"can't write to the folder .*: Permission denied"):
             run(tmp_path / "locked")
@@ -242,7 +244,7 @@ class TestLock:
         assert adabest.load(tmp_path / "run").status == "killed"
         assert resume(tmp_path / "run").status == "finished"
 
-    def test_looking_takes_nothing_away(self, tmp_path: Path) -> None:
+    def test_looking_at_a_run_takes_no_lock(self, tmp_path: Path) -> None:
         break_off(tmp_path / "run", 30)
         writer = RunFolder(tmp_path / "run")
         adabest.load(tmp_path / "run")
@@ -251,7 +253,7 @@ class TestLock:
         writer.release()
         assert not writer.is_being_written()
 
-    def test_looking_where_one_may_not_write(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_is_read_where_nothing_may_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*given: Any, **options: Any) -> None:
             raise PermissionError(13, "Permission denied")
 
@@ -259,14 +261,14 @@ class TestLock:
         monkeypatch.setattr(FileLock, "acquire", refuse)
         assert adabest.load(tmp_path / "run").status == "killed"
 
-    def test_it_is_released_whatever_happens(self, tmp_path: Path) -> None:
+    def test_the_lock_is_released_whatever_happens(self, tmp_path: Path) -> None:
         for error in (Killed, Interrupted):
             break_off(tmp_path / error.__name__, 5, error)
             assert not RunFolder(tmp_path / error.__name__).is_being_written()
 
 
 class TestDivergence:
-    def test_it_is_recorded(self, tmp_path: Path) -> None:
+    def test_a_divergence_is_recorded(self, tmp_path: Path) -> None:
         lost = run(tmp_path / "lost", algorithm="tiny_runs:Bomb", fuse=4, evaluate_every=1, checkpoint_every=1)
         assert (lost.status, lost.round, lost.reason) == ("diverged", 4, "the cloud model isn't finite")
         assert strict_rows(lost.folder / "metrics.jsonl")[-1] == {"round": 4, "diverged": lost.reason}
@@ -282,26 +284,26 @@ class TestDivergence:
             file = f"{name}.safetensors"
             assert (lost.folder / file).read_bytes() == (good.folder / file).read_bytes()
 
-    def test_resuming_it_changes_nothing(self, tmp_path: Path) -> None:
+    def test_resuming_a_diverged_run_changes_nothing(self, tmp_path: Path) -> None:
         lost = run(tmp_path / "lost", algorithm="tiny_runs:Bomb", fuse=2)
         before = contents(lost.folder)
         assert resume(lost.folder) == lost
         assert contents(lost.folder) == before
 
-    def test_it_is_the_same_after_a_kill(self, tmp_path: Path) -> None:
+    def test_a_divergence_is_the_same_after_a_kill(self, tmp_path: Path) -> None:
         bomb: dict[str, Any] = {"algorithm": "tiny_runs:Bomb", "fuse": 4, "checkpoint_every": 2}
         straight = run(tmp_path / "straight", **bomb)
         break_off(tmp_path / "killed", 38, **bomb)
         assert resume(tmp_path / "killed", allow=["tiny_runs:Bomb"]).round == 4
         assert results(tmp_path / "killed") == results(straight.folder)
 
-    def test_in_the_first_round(self, tmp_path: Path) -> None:
+    def test_a_divergence_in_the_first_round_leaves_a_finite_model(self, tmp_path: Path) -> None:
         lost = run(tmp_path / "lost", learning_rate=1e30, clip=0)
         assert (lost.status, lost.round, lost.final) == ("diverged", 1, {})
         assert "training loss of client" in str(lost.reason)
         assert all(torch.isfinite(tensor).all() for tensor in lost.model.state_dict().values())
 
-    def test_a_norm_too_large_for_a_number(self, tmp_path: Path) -> None:
+    def test_a_norm_too_large_for_a_number_breaks_no_file(self, tmp_path: Path) -> None:
         # Weights of 1e170 have finite losses in float64, but no finite norm, for which JSON has no word.
         huge: dict[str, Any] = {"model": "logistic", "precision": "float64", "clip": 0, "weight_decay": 0}
         lost = run(tmp_path / "lost", learning_rate=1e170, rounds=1, **huge)
@@ -342,7 +344,7 @@ class TestSignals:
         resume(place)
         assert results(place) == results(run(tmp_path / "straight").folder)
 
-    def test_before_the_first_round_is_done(self, tmp_path: Path) -> None:
+    def test_a_request_before_the_first_round_is_done_is_heard(self, tmp_path: Path) -> None:
         with pytest.raises(Interrupted, match="interrupted after round 0"), ends_after(5):
             run(tmp_path / "run")
         assert checkpoints(tmp_path / "run") == []
@@ -358,7 +360,7 @@ class TestSignals:
         resume(tmp_path / "run")
         assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
 
-    def test_only_ctrl_c_does(self) -> None:
+    def test_a_second_termination_does_not_end_the_process(self) -> None:
         with StopRequests() as requests:
             requests.heartbeat()
             signal.raise_signal(signal.SIGTERM)
@@ -455,7 +457,7 @@ def accuracy_of(module: nn.Module) -> float:
 
 
 class TestReading:
-    def test_what_was_run_is_read(self, finished: adabest.Run) -> None:
+    def test_a_loaded_run_is_the_one_that_was_run(self, finished: adabest.Run) -> None:
         assert adabest.load(finished.folder) == finished
         assert adabest.load(str(finished.folder)).config == finished.config
         assert (finished.status, finished.round, finished.reason) == ("finished", 5, None)
@@ -463,7 +465,7 @@ class TestReading:
         assert finished.config.hyperparameters == vars(AdaBest(mu=0.02, beta=0.96))
         assert finished.final == finished.metrics[-1]
 
-    def test_curves(self, finished: adabest.Run) -> None:
+    def test_curves_have_rounds_and_values(self, finished: adabest.Run) -> None:
         assert finished.curve("cloud_norm") == ([2, 4, 5], [row["cloud_norm"] for row in finished.metrics])
         assert finished.curve("no such thing") == ([], [])
 
@@ -489,24 +491,24 @@ class TestReading:
         blank = dropping((1, 6, 6), 3)
         assert accuracy_of(done.load_model(module=blank)) == done.final["scored_accuracy"]
 
-    def test_a_module_that_does_not_fit(self, finished: adabest.Run) -> None:
+    def test_a_module_that_does_not_fit_is_refused(self, finished: adabest.Run) -> None:
         with pytest.raises(InputError, match="model"):
             finished.load_model(module=nn.Linear(2, 2))
 
-    def test_models_that_are_not_there(self, finished: adabest.Run, tmp_path: Path) -> None:
+    def test_models_that_are_not_there_are_named(self, finished: adabest.Run, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="a run has no 'best' model; it has scored, aggregate, cloud"):
             finished.load_model("best")
         break_off(tmp_path / "run", 20)
         with pytest.raises(InputError, match="has no scored model: the run is killed"):
             _ = adabest.load(tmp_path / "run").model
 
-    def test_no_run(self, tmp_path: Path) -> None:
+    def test_load_refuses_a_folder_without_a_run(self, tmp_path: Path) -> None:
         for place in (tmp_path, tmp_path / "nowhere"):
             with pytest.raises(InputError, match=r"there is no run in .* \(it has no config.toml\)"):
                 adabest.load(place)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_run_that_has_just_begun(self, tmp_path: Path) -> None:
+    def test_a_run_that_has_just_begun_is_read(self, tmp_path: Path) -> None:
         break_off(tmp_path / "run", 0)
         begun = adabest.load(tmp_path / "run")
         assert (begun.status, begun.round, begun.metrics, begun.final) == ("killed", 0, [], {})
@@ -517,7 +519,7 @@ class TestReading:
                 adabest.load(tmp_path / "run")
             (tmp_path / "run" / name).write_bytes(content)
 
-    def test_damaged_files(self, tmp_path: Path) -> None:
+    def test_damaged_files_are_named(self, tmp_path: Path) -> None:
         done = run(tmp_path / "run", evaluate_every=1, rounds=2)
         lines = (done.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
         (done.folder / "metrics.jsonl").write_text(lines[0][:20] + "\n" + lines[1])
@@ -540,3 +542,78 @@ def test_settings_of_a_resumed_run_cannot_change(finished: adabest.Run) -> None:
     with pytest.raises(InputError, match="can't be resumed with another 'rounds'"):
         resume(finished.folder, rounds=7)
     assert finished.config.rounds == tiny()["rounds"]
+
+
+class WithCounter(nn.Module):
+    """A classifier with a constant of whole numbers, as an embedding of positions has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a_position", torch.arange(4))
+        self.linear = nn.Linear(36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.linear(x.flatten(1))
+        return scores
+
+
+def test_a_model_with_whole_numbers_is_loaded(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", rounds=1, model=WithCounter())
+    module = done.load_model(module=WithCounter())
+    assert next(module.parameters()).dtype == torch.float32
+
+
+def test_predictions_take_inputs_as_the_data_set_has_them(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", rounds=2)
+    data = stripes()
+    right = (done.predict(data.x_test).argmax(dim=1) == data.y_test).double().mean()
+    assert float(right) == done.final["scored_accuracy"]
+    assert torch.equal(done.predict(data.x_test.numpy()), done.predict(data.x_test))
+
+
+class Unreachable:
+    """A tracker that can't be reached."""
+
+    def start(self, run: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    def after_evaluation(self, run: Any, metrics: Any) -> None:
+        """Never comes to it."""
+
+    def end(self, run: Any, ending: Any) -> None:
+        """Nor to this."""
+
+
+def test_a_run_survives_a_successor_that_can_not_begin(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(InputError, match="can't begin: nobody there"):
+        run(tmp_path / "run", overwrite=True, seed=1, loggers=[f"{__name__}:Unreachable"])
+    assert contents(tmp_path / "run") == before
+    assert not (tmp_path / "run" / ".replaced").exists()
+
+
+def test_remains_of_a_killed_replacement_are_removed(tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    (tmp_path / "run" / ".replaced").mkdir()
+    (tmp_path / "run" / ".replaced" / files.CONFIG).write_text("x")
+    with pytest.warns(UserWarning, match="a run was being replaced; the new one had begun, and is here"):
+        again = run(tmp_path / "run", overwrite=True, seed=1)
+    assert again.config.seed == 1
+    assert not (tmp_path / "run" / ".replaced").exists()
+
+
+def test_the_decay_of_beta_is_among_the_curves(tmp_path: Path) -> None:
+    finished = run(
+        tmp_path / "run", beta=0.5, beta_decay=0.1, patience=1, rounds=30, evaluate_every=1, learning_rate=1e-9
+    )
+    betas = finished.curve("beta")[1]
+    assert betas[0] == 0.5
+    assert betas[-1] < 0.1
+    assert "beta" not in run(tmp_path / "plain").final
+
+
+def test_load_refuses_a_folder_of_runs_and_names_one(tmp_path: Path) -> None:
+    run(tmp_path / "one")
+    with pytest.raises(InputError, match=r"there is no run in .*; there are some below it, such as .*one"):
+        adabest.load(tmp_path)

@@ -99,12 +99,12 @@ class TestTensorBoard:
         assert self.read(tmp_path)[0]["accuracy"] == [(1, 0.5), (2, 0.75), (3, 1.0)]
         logger.end(tracked_run(tmp_path), Ending("finished", 3))
 
-    def test_by_name_and_by_switch_it_is_the_same(self, tmp_path: Path) -> None:
+    def test_name_and_switch_do_the_same(self, tmp_path: Path) -> None:
         given = arguments(**tiny(rounds=1), out=tmp_path / "run")
         assert command("run", *given, "--tensorboard", "--loggers", "tensorboard") == 0
         assert len(list((tmp_path / "run").glob("events.out.tfevents.*"))) == 1
 
-    def test_its_files_are_ours(self, tmp_path: Path) -> None:
+    def test_event_files_are_ours(self, tmp_path: Path) -> None:
         run(tmp_path / "run", rounds=2, tensorboard=True)
         again = run(tmp_path / "run", rounds=1, overwrite=True)
         assert not list(again.folder.glob("events.out.tfevents.*"))
@@ -191,12 +191,12 @@ class TestWandB:
             ("adabest", "all"),
         ]
 
-    def test_its_folder_is_ours(self, tmp_path: Path) -> None:
+    def test_the_folder_of_wandb_is_ours(self, tmp_path: Path) -> None:
         run(tmp_path / "run", rounds=1, loggers=["wandb"])
         assert "wandb" not in {path.split("/")[0] for path in contents(run(tmp_path / "run", overwrite=True).folder)}
 
     @pytest.mark.parametrize(("step", "sent"), [(0, [1, 2, 3]), (2, [2, 3]), (3, [3]), (4, [])])
-    def test_what_the_server_has_is_not_sent_again(
+    def test_rows_that_the_server_has_are_not_sent_again(
         self, step: int, sent: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A resumed run that is online says which step comes next."""
@@ -261,7 +261,7 @@ class TestMLflow:
             resume(tmp_path / "run")
         assert self.runs()[0].info.status == "RUNNING"
 
-    def test_data_that_have_moved(self, tmp_path: Path) -> None:
+    def test_moved_data_change_no_parameter(self, tmp_path: Path) -> None:
         (tmp_path / "here").mkdir()
         (tmp_path / "there").mkdir()
         break_off(tmp_path / "run", 30, Interrupted, loggers=["mlflow"], data_dir=str(tmp_path / "here"))
@@ -270,7 +270,7 @@ class TestMLflow:
         assert self.read(found) == points(done)
         assert found.data.params["data_dir"] == str(tmp_path / "here")
 
-    def test_what_did_not_arrive_before_the_kill_does_afterwards(self, tmp_path: Path) -> None:
+    def test_rows_lost_by_a_kill_arrive_afterwards(self, tmp_path: Path) -> None:
         """A row of which only half the metrics came through, and one that never came."""
         break_off(tmp_path / "run", 60, loggers=["mlflow"], evaluate_every=1, checkpoint_every=2)
         (before,) = self.runs()
@@ -282,7 +282,7 @@ class TestMLflow:
         done = resume(tmp_path / "run")
         assert self.read(self.runs()[0]) == points(done)
 
-    def test_divergence(self, tmp_path: Path) -> None:
+    def test_a_diverged_run_is_marked_as_failed(self, tmp_path: Path) -> None:
         lost = run(tmp_path / "run", loggers=["mlflow"], evaluate_every=1, algorithm="tiny_runs:Bomb")
         (found,) = self.runs()
         assert found.info.status == "FAILED"
@@ -324,7 +324,7 @@ class TestMLflow:
         run(tmp_path / "run", overwrite=True, rounds=1)  # the folder knows its own
         assert whole.status == "finished"
 
-    def test_no_store(
+    def test_an_unknown_store_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://like/that")
@@ -384,14 +384,16 @@ class TestTrackio:
         done = resume(place)
         assert self.read(self.find(place.name)) == points(done)
 
-    def test_a_kill_before_anything_was_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_kill_before_anything_was_written_loses_no_row(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("trackio.run.Run.log", lambda *given, **options: None)
             break_off(tmp_path / "silent", 60, loggers=["trackio"], evaluate_every=1, checkpoint_every=2)
         done = resume(tmp_path / "silent")
         assert self.read(self.find("silent")) == points(done)
 
-    def test_two_runs_in_folders_of_one_name(self, tmp_path: Path) -> None:
+    def test_two_runs_in_folders_of_one_name_stay_apart(self, tmp_path: Path) -> None:
         for place in ("one", "two"):
             run(tmp_path / place / "same", rounds=1, loggers=["trackio,project=twins"])
         names = [found.name for found in self.trackio.Api().runs("twins")]

@@ -65,29 +65,29 @@ class TestWhatIsHeard:
         assert heard("log") == done.metrics
         assert heard("end") == [{"status": "finished", "round": 5}]
 
-    def test_it_changes_no_result(self, tmp_path: Path) -> None:
+    def test_a_tracker_changes_no_result(self, tmp_path: Path) -> None:
         watched, alone = run(tmp_path / "watched", **MINE), run(tmp_path / "alone", evaluate_every=1)
         assert results(watched.folder) == results(alone.folder)
         assert contents(watched.folder).keys() - contents(alone.folder).keys() == {"tracking.json"}
 
-    def test_an_early_end(self, tmp_path: Path) -> None:
+    def test_trackers_hear_of_an_early_end(self, tmp_path: Path) -> None:
         early = run(tmp_path / "run", **{**MINE, "rounds": 30}, stop_after=2)
         assert heard("end") == [{"status": "finished", "round": early.round, "reason": early.reason}]
         assert early.reason is not None
 
-    def test_divergence(self, tmp_path: Path) -> None:
+    def test_trackers_hear_of_a_divergence(self, tmp_path: Path) -> None:
         lost = run(tmp_path / "run", algorithm="tiny_runs:Bomb", **MINE)
         assert heard("log") == lost.metrics
         assert heard("log")[-1] == {"round": 3, "diverged": lost.reason}
         assert heard("end") == [{"status": "diverged", "round": 3, "reason": lost.reason}]
 
     @pytest.mark.parametrize("error", [Interrupted, Killed, KeyboardInterrupt, MemoryError])
-    def test_being_broken_off(self, error: type[BaseException], tmp_path: Path) -> None:
+    def test_trackers_hear_that_a_run_is_broken_off(self, error: type[BaseException], tmp_path: Path) -> None:
         break_off(tmp_path / "run", 33, error, checkpoint_every=1, **MINE)
         expected = {Interrupted: ["interrupted"], Killed: [], KeyboardInterrupt: ["killed"], MemoryError: ["killed"]}
         assert [status["status"] for status in heard("end")] == expected[error]
 
-    def test_being_resumed(self, tmp_path: Path) -> None:
+    def test_trackers_hear_that_a_run_is_resumed(self, tmp_path: Path) -> None:
         """The rounds after the checkpoint come again, those before it once more as what is there already."""
         break_off(tmp_path / "run", 60, checkpoint_every=2, **MINE)
         assert rounds(heard("log")) == [1, 2, 3]
@@ -124,12 +124,12 @@ class TestWhatIsHeard:
         run(tmp_path / "run", **MINE)
         assert stored[0][0] == stored[0][1]
 
-    def test_several_at_once(self, tmp_path: Path) -> None:
+    def test_several_trackers_hear_the_same(self, tmp_path: Path) -> None:
         run(tmp_path / "run", loggers=["tiny_runs:Diary", "tiny_runs:Diary,title=other", "tiny_runs:Diary"])
         assert len(heard("begin")) == len(heard("end")) == 2
         assert len({told.id for told in heard("begin")}) == 1
 
-    def test_from_the_command_line_and_a_file(self, tmp_path: Path) -> None:
+    def test_trackers_are_named_on_the_command_line_and_in_a_file(self, tmp_path: Path) -> None:
         assert command("run", *arguments(**tiny(**MINE), out=tmp_path / "options")) == 0
         (tmp_path / "mine.toml").write_text("loggers = ['tiny_runs:Diary']\nevaluate_every = 1\n")
         assert command("run", tmp_path / "mine.toml", *arguments(**tiny(evaluate_every=1), out=tmp_path / "file")) == 0
@@ -137,7 +137,7 @@ class TestWhatIsHeard:
 
 
 class TestFailing:
-    def test_at_the_start_nothing_is_run(self, tmp_path: Path) -> None:
+    def test_a_tracker_that_fails_at_the_start_stops_the_run(self, tmp_path: Path) -> None:
         Diary.failing.add("begin")
         with pytest.raises(InputError, match="the logger 'tiny_runs:Diary' can't begin: the line is dead"):
             run(tmp_path / "run", **MINE)
@@ -145,13 +145,13 @@ class TestFailing:
         Diary.failing.clear()
         assert run(tmp_path / "run", **MINE).status == "finished"  # what was left doesn't stand in the way
 
-    def test_those_that_had_begun_are_told(self, tmp_path: Path) -> None:
+    def test_trackers_that_had_begun_are_told_of_the_failure(self, tmp_path: Path) -> None:
         Diary.failing.add("begin")
         with pytest.raises(InputError, match="the logger 'tiny_runs:Diary,title=2' can't begin"):
             run(tmp_path / "run", loggers=["tiny_runs:Quiet", "tiny_runs:Diary,title=2"])
         assert [kind for kind, _ in tiny_runs.Quiet.heard] == ["begin", "end"]
 
-    def test_in_the_middle_the_run_goes_on(self, tmp_path: Path) -> None:
+    def test_a_tracker_that_fails_in_the_middle_stops_nothing(self, tmp_path: Path) -> None:
         Diary.failing.add("log")
         with pytest.warns(
             UserWarning, match=r"'tiny_runs:Diary' failed \(the line is dead\); the run goes on"
@@ -164,7 +164,7 @@ class TestFailing:
         assert "tiny_runs:Diary lacks 5 rows, which are in metrics.jsonl" in log(done.folder)
         assert len(heard("end")) == 1
 
-    def test_what_waited_is_delivered_in_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rows_that_waited_are_delivered_in_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         got: list[int] = []
         attempts: list[int] = []
 
@@ -198,7 +198,7 @@ class TestFailing:
             run(tmp_path / "run", **MINE)
         assert got == [1, 2, 3, 4, -5, 5]
 
-    def test_when_it_is_resumed_the_run_goes_on(self, tmp_path: Path) -> None:
+    def test_a_tracker_that_fails_at_a_resumption_stops_nothing(self, tmp_path: Path) -> None:
         break_off(tmp_path / "run", 60, checkpoint_every=2, **MINE)
         Diary.heard.clear()
         Diary.failing.add("begin")
@@ -209,7 +209,7 @@ class TestFailing:
         # Whenever it is tried, it is told of all rows that there are by then.
         assert [rounds(told.rows) for told in heard("begin")] == [[1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
 
-    def test_a_resumed_one_that_comes_back(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_tracker_that_comes_back_hears_all_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         break_off(tmp_path / "run", 60, checkpoint_every=2, **MINE)
         Diary.heard.clear()
         begin = Diary.start
@@ -226,12 +226,12 @@ class TestFailing:
         assert rounds(heard("log")) == [5]
         assert len(heard("end")) == 1
 
-    def test_at_the_end(self, tmp_path: Path) -> None:
+    def test_a_tracker_that_fails_at_the_end_changes_nothing(self, tmp_path: Path) -> None:
         Diary.failing.add("end")
         with pytest.warns(UserWarning, match="the line is dead"):
             assert run(tmp_path / "run", **MINE).status == "finished"
 
-    def test_one_does_not_disturb_another(self, tmp_path: Path) -> None:
+    def test_a_tracker_that_fails_does_not_disturb_another(self, tmp_path: Path) -> None:
         Diary.failing.add("log")
         with pytest.warns(UserWarning, match="the line is dead"):
             done = run(tmp_path / "run", loggers=["tiny_runs:Diary", "tiny_runs:Quiet"], evaluate_every=1)
@@ -240,11 +240,11 @@ class TestFailing:
 
 @pytest.mark.usefixtures("trusting")
 class TestFinding:
-    def test_those_that_come_along(self) -> None:
+    def test_built_in_trackers_are_known(self) -> None:
         assert set(TRACKERS.builtin) == set(BACKENDS)
         assert TRACKERS.group == "adabest.loggers"
 
-    def test_options(self) -> None:
+    def test_trackers_take_options(self) -> None:
         logger: Any = make_tracker("tiny_runs:Diary,title=hers")
         assert logger.title == "hers"
         with pytest.raises(InputError, match="logger 'tiny_runs:Diary' has no option 'titel'; did you mean 'title'"):
@@ -267,12 +267,12 @@ class TestFinding:
             adabest.compare(out=tmp_path / "all", algorithms=["fedavg"], show=False, **tiny(loggers=[name]))
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_name_that_is_no_list(self) -> None:
+    def test_a_name_that_is_no_list_is_refused(self) -> None:
         with pytest.raises(InputError, match="loggers should be a list, not 'wandb'"):
             resolve(tiny(loggers="wandb"))
 
     @pytest.mark.parametrize("name", BACKENDS)
-    def test_a_package_that_is_not_installed(
+    def test_a_package_that_is_not_installed_is_named(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(extras, "is_installed", lambda package: package != name)
@@ -296,7 +296,7 @@ class TestFinding:
         assert not extras.is_installed("no_such_tracker")
         assert extras.is_installed("pytest")
 
-    def test_an_entry_point(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_tracker_is_found_as_an_entry_point(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "fancy-1.0.dist-info").mkdir()
         (tmp_path / "fancy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: fancy\nVersion: 1.0\n")
         (tmp_path / "fancy-1.0.dist-info" / "entry_points.txt").write_text(
@@ -337,7 +337,7 @@ class TestComparisons:
         resume(tmp_path / "all" / "adabest", allow=["tiny_runs:Diary"])
         assert [told.group for told in heard("begin")] == ["all"]
 
-    def test_who_watches_is_no_other_setting(self, tmp_path: Path) -> None:
+    def test_trackers_are_no_setting_that_is_compared(self, tmp_path: Path) -> None:
         self.compare(tmp_path / "all")
         before = {name: contents(tmp_path / "all" / name) for name in ("fedavg", "adabest")}
         self.compare(tmp_path / "all", loggers=["tiny_runs:Diary"])
@@ -345,7 +345,9 @@ class TestComparisons:
         with pytest.raises(InputError, match="holds a run with other settings"):
             self.compare(tmp_path / "all", rounds=6)
 
-    def test_the_default_folder_does_not_depend_on_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_default_folder_does_not_depend_on_trackers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         one = adabest.compare(algorithms=["fedavg"], show=False, **tiny(rounds=1))
         two = adabest.compare(algorithms=["fedavg"], show=False, **tiny(rounds=1, loggers=["tiny_runs:Diary"]))

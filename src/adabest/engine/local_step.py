@@ -4,7 +4,8 @@ The step is w ← w − η_t (clip(s ∇L + o + ρ w) + (λ + ρ′) w). It is s
 is fastest with operations of its own:
 
 1. ``local_step`` below, on whole vectors: the truth, which the reference engine, cost tables and drawings use. Held by
-   numbers worked out by hand and by plain SGD of torch (``tests/engine/test_reference.py``).
+   numbers worked out by hand (``tests/engine/test_local_step.py``) and by plain SGD of torch
+   (``tests/engine/test_reference.py``).
 2. ``engine.cpu.linear_steps.local_steps``, for linear layers on a CPU core, in place and as TorchScript.
 3. ``engine.cpu.autograd._Replica._descend``, for all other models on a CPU core, on lists of parameters. The second and
    the third are held against the first by ``tests/engine/test_cpu_trainer.py``, and the second as TorchScript against
