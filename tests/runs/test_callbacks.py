@@ -173,7 +173,10 @@ class TestStates:
     def test_a_state_whose_callback_is_not_given_is_refused(self, tmp_path: Path) -> None:
         with ends_after(40), pytest.raises(Interrupted):
             run(tmp_path / "run", Witness(), evaluate_every=1)
-        with pytest.raises(InputError, match=r"the state of callback Witness, .* adabest\.resume\(folder, callbacks="):
+        with pytest.raises(
+            InputError,
+            match=r"given the callbacks Witness as objects, not none; .* adabest\.resume\(folder, callbacks=",
+        ):
             adabest.resume(tmp_path / "run", show=False)
 
     def test_a_state_that_json_does_not_have_is_refused(self, tmp_path: Path) -> None:
@@ -186,16 +189,19 @@ class TestStates:
 
     def test_a_callback_that_fails_breaks_the_run_off_before_the_round_is_saved(self, tmp_path: Path) -> None:
         class Broken(Callback):
+            def __init__(self, fails_in: int | None) -> None:
+                self.fails_in = fails_in
+
             def after_round(self, run: RunView) -> None:
-                if run.round == 3:
+                if run.round == self.fails_in:
                     raise ZeroDivisionError("my own mistake")
 
         with pytest.raises(ZeroDivisionError, match="my own mistake"):
-            run(tmp_path / "run", Witness(), Broken(), evaluate_every=1, checkpoint_every=1)
+            run(tmp_path / "run", Witness(), Broken(3), evaluate_every=1, checkpoint_every=1)
         left = adabest.load(tmp_path / "run")
         assert (left.status, left.round) == ("killed", 2)
         witness = Witness()
-        adabest.resume(tmp_path / "run", callbacks=[witness], show=False)
+        adabest.resume(tmp_path / "run", callbacks=[witness, Broken(None)], show=False)
         assert witness.evaluations == tiny()["rounds"]
         adabest.run(out=tmp_path / "straight", show=False, **tiny(evaluate_every=1))
         assert results(tmp_path / "run") == results(tmp_path / "straight")
@@ -260,7 +266,123 @@ class TestNames:
         adabest.compare(algorithms=["fedavg", "fedprox"], out=tmp_path / "all", show=False, **settings)
         assert Counter.counted == [1, 1]
 
-    def test_callbacks_are_no_part_of_what_a_run_is(self) -> None:
+    def test_callbacks_are_part_of_what_a_run_is_since_they_may_end_it(self, tmp_path: Path) -> None:
         plain, _ = resolve(tiny())
         watched, _ = resolve(tiny(callbacks=["anywhere:Callback"]))
-        assert plain.digest() == watched.digest()
+        assert "callbacks" not in plain.essence()  # as in digests of version 0.5.0
+        assert plain.digest() != watched.digest()
+
+    def test_a_comparison_refuses_objects(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="in a comparison, a sweep or a tuning a callback is named"):
+            adabest.compare(algorithms=["fedavg"], out=tmp_path / "all", **tiny(callbacks=[Counter()]))
+
+    @pytest.mark.parametrize(
+        ("callbacks", "words"),
+        [
+            (Counter(), r"callbacks should be a list, as in \[MyCallback\(\)\]"),
+            ([Counter], r"object of a subclass of adabest.Callback, as in Counter\(\)"),
+            ([3], "callbacks: 3 should be the name of a callback"),
+        ],
+    )
+    def test_what_is_no_callback_is_refused(self, callbacks: Any, words: str, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=words):
+            adabest.run(out=tmp_path / "run", show=False, **tiny(callbacks=callbacks))
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestObjects:
+    def test_names_and_objects_are_called_in_the_order_in_which_they_were_given(self, tmp_path: Path) -> None:
+        Counter.counted.clear()
+        one, other = Counter(step=1), Counter(step=100)
+        run(tmp_path / "run", one, f"{__name__}:Counter,step=10", other, rounds=1)
+        assert Counter.counted == [1, 10, 100]
+
+    def test_a_run_is_not_resumed_without_the_objects_it_was_given(self, tmp_path: Path) -> None:
+        with ends_after(40), pytest.raises(Interrupted, match=r"adabest\.resume\(.*and the objects it was given"):
+            run(tmp_path / "run", Counter())
+        with pytest.raises(InputError, match=r"given the callbacks Counter as objects, not none; .*callbacks=\["):
+            adabest.resume(tmp_path / "run", show=False)
+        adabest.resume(tmp_path / "run", callbacks=[Counter()], show=False)
+        assert adabest.load(tmp_path / "run").status == "finished"
+
+
+class TestStopBetweenEvaluations:
+    @pytest.mark.parametrize("asked_in", [0, 1, 2, 3])
+    def test_the_last_round_of_a_stopped_run_is_evaluated(self, asked_in: int, tmp_path: Path) -> None:
+        class Stopper(Callback):
+            def start(self, run: RunView) -> None:
+                self.after_round(run)
+
+            def after_round(self, run: RunView) -> None:
+                if run.round == asked_in:
+                    run.stop("enough")
+
+        done = run(tmp_path / "run", Stopper(), evaluate_every=2, checkpoint_every=1)
+        last = {0: 1, 1: 2, 2: 2, 3: 4}[asked_in]
+        assert (done.status, done.round, done.reason, done.final["round"]) == ("finished", last, "enough", last)
+
+
+class TestFailures:
+    def test_restore_is_not_called_without_a_state(self, tmp_path: Path) -> None:
+        class Picky(Callback):
+            def restore(self, state: Mapping[str, Any]) -> None:
+                raise AssertionError("there is nothing to restore")
+
+        assert run(tmp_path / "run", Picky(), rounds=1).status == "finished"
+
+    def test_an_end_that_fails_leaves_a_finished_run(self, tmp_path: Path) -> None:
+        class Broken(Callback):
+            def end(self, run: RunView, ending: Ending) -> None:
+                raise ZeroDivisionError("my own mistake")
+
+        with pytest.raises(ZeroDivisionError):
+            run(tmp_path / "run", Broken())
+        adabest.run(out=tmp_path / "straight", show=False, **tiny())
+        assert adabest.load(tmp_path / "run").status == "finished"
+        assert results(tmp_path / "run") == results(tmp_path / "straight")
+
+    def test_a_start_that_fails_leaves_the_run_that_was_to_be_replaced(self, tmp_path: Path) -> None:
+        class Broken(Callback):
+            def start(self, run: RunView) -> None:
+                raise ZeroDivisionError("my own mistake")
+
+        run(tmp_path / "run")
+        before = results(tmp_path / "run")
+        with pytest.raises(ZeroDivisionError):
+            run(tmp_path / "run", Broken(), seed=1, overwrite=True)
+        assert adabest.load(tmp_path / "run").status == "finished"
+        assert results(tmp_path / "run") == before
+
+    def test_a_callback_that_exits_ends_the_others(self, tmp_path: Path) -> None:
+        class Leaving(Callback):
+            def after_round(self, run: RunView) -> None:
+                raise SystemExit(7)
+
+        witness = Witness()
+        with pytest.raises(SystemExit):
+            run(tmp_path / "run", witness, Leaving())
+        assert witness.ending is not None
+        assert witness.ending.status == "killed"
+
+    def test_a_state_that_cannot_be_saved_is_found_before_the_first_round(self, tmp_path: Path) -> None:
+        class Odd(Witness):
+            def state(self) -> Mapping[str, Any]:
+                return {"tensor": torch.zeros(1)}
+
+        odd = Odd()
+        with pytest.raises(InputError, match="can't be saved"):
+            run(tmp_path / "run", odd)
+        assert [what for what, _ in odd.calls] == ["start", "end"]
+
+
+def test_an_old_style_tracker_is_told_the_new_names(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"before version 0\.6\.0 they were called begin, log and end"):
+        run(tmp_path / "run", loggers=[f"{__name__}:OldLogger"])
+
+
+class OldLogger:
+    def begin(self, run: Any) -> None: ...
+
+    def log(self, row: Any) -> None: ...
+
+    def end(self, status: Any) -> None: ...

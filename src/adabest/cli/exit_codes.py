@@ -11,7 +11,7 @@ OUTPUT_CLOSED = 141
 # A bug of ours ends with a traceback, for which Python has the code 1.
 MEANINGS = {
     DONE: "done",
-    1: "a bug of ours (traceback)",
+    1: "an error in our code or yours (traceback)",
     BAD_INPUT: "bad input",
     DIVERGED: "diverged",
     DAMAGED: "damage found",

@@ -63,7 +63,8 @@ def print_run(run: "Run") -> int:
         for model in MODELS
         if final.get(f"{model}_accuracy") is not None
     )
-    console().print(f"Round {final['round']}: accuracy {accuracies}")
+    if final:
+        console().print(f"Round {final['round']}: accuracy {accuracies}")
     console().print(f"Written to {run.folder}")
     return DONE
 

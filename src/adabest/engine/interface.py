@@ -4,9 +4,9 @@ An engine does the clients' side of a phase. The server's side (``simulation``) 
 are advanced together, as lanes, send their requests at the same time, and an engine may train all their clients at
 once.
 
-A client's state needn't be in this process. Where an engine keeps it (in another process, or on the machine of the
-client), a request has None in its place, and the answer has None for the state, and for the model if that stays there
-as well. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
+The envelopes leave room for a client whose state isn't in this process: then a request has None in its place, and the
+answer has None for the state, and for the model if that stays there as well. The engines here and the simulation always
+have both. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from adabest.data.dataset import Dataset
+from adabest.errors import InputError
 from adabest.registry import naming
 from adabest.runs.settings.algorithm_specification import merge
 from adabest.runs.settings.config import Config
@@ -18,6 +19,19 @@ from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.toml_file import read_toml
 
 ROOT = Path("runs")
+
+
+def refuse_callback_objects(settings: Mapping[str, Any]) -> None:
+    """Refuses callbacks that are objects in a call that makes several runs.
+
+    Raises:
+        InputError: If there is one.
+    """
+    if not all(isinstance(one, str) for one in settings.get("callbacks", ())):
+        raise InputError(
+            "callbacks: in a comparison, a sweep or a tuning a callback is named, as in 'my_module:MyCallback', so "
+            "that each run has one of its own"
+        )
 
 
 @contextlib.contextmanager

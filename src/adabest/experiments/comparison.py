@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from adabest.algorithms.base import Algorithm
-from adabest.experiments.call import asked_for
+from adabest.experiments.call import asked_for, refuse_callback_objects
 from adabest.experiments.run_group import Asked, RunGroup, begun, make_runs, title_of
 from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, save_figure, sweep_figure
@@ -64,9 +64,10 @@ def compare(
         out: The comparison's folder. By default ``runs/`` and a name that the settings determine.
         overwrite: Whether to make all runs anew, in place of those in the folder.
         show: Whether to show progress.
-        **settings: Settings of all runs. A hyper-parameter goes to every algorithm that has it.
+        **settings: Settings of all runs. Hyper-parameters are given with their algorithms: ``"adabest,beta=0.9"``.
     """
     given = {"algorithms": algorithms, "seeds": seeds, "target": target, "lanes": lanes}
+    refuse_callback_objects(settings)
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
         algorithms = merged.get("algorithms", DEFAULT_ALGORITHMS)
         check_algorithms(algorithms)

@@ -8,6 +8,7 @@ from adabest.data.loading import is_file_name
 from adabest.experiments.call import ROOT, asked_for, slug
 from adabest.registry import allowing, split_specification
 from adabest.runs.callbacks.base import Callback
+from adabest.runs.callbacks.catalog import callback_names
 from adabest.runs.execution import start
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
@@ -42,10 +43,11 @@ def run(
         InputError: If a setting can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; ``resume`` continues.
     """
-    given = settings.get("callbacks", ())
-    objects = [one for one in given if isinstance(one, Callback)]
-    if objects:
-        settings["callbacks"] = [one for one in given if not isinstance(one, Callback)]
+    objects = list[Callback]()
+    if "callbacks" in settings:
+        given = settings["callbacks"]
+        settings["callbacks"] = callback_names(given)
+        objects = [one for one in given if isinstance(one, Callback)]
     with asked_for(config, settings, out=out, overwrite=overwrite) as merged:
         refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_run(merged, callbacks=objects, show=show)

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
-from adabest.experiments.call import asked_for
+from adabest.experiments.call import asked_for, refuse_callback_objects
 from adabest.experiments.comparison import Comparison, make_and_report
 from adabest.experiments.run_group import Asked
 from adabest.registry import check_options
@@ -202,6 +202,7 @@ def sweep(
         **settings: The other settings of all runs.
     """
     given = {"vary": vary, "seeds": seeds, "target": target, "lanes": lanes}
+    refuse_callback_objects(settings)
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
         refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_sweep(merged, show=show)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from adabest.errors import InputError
-from adabest.experiments.call import asked_for
+from adabest.experiments.call import asked_for, refuse_callback_objects
 from adabest.experiments.comparison import Comparison
 from adabest.experiments.default_grids import TUNING_ROUNDS
 from adabest.experiments.run_group import Asked, begun, title_of
@@ -76,6 +76,7 @@ def tune(
         Interrupted: If a signal asked to stop; ``adabest resume`` or the same call continues.
     """
     given = {"vary": vary, "space": space, "trials": trials, "seeds": seeds, "lanes": lanes}
+    refuse_callback_objects(settings)
     with asked_for(config, settings, **given, out=out, overwrite=overwrite) as merged:
         refuse_hyperparameters(settings, [merged.get("algorithm", Config.algorithm)])
         return make_tuning({"rounds": TUNING_ROUNDS} | merged, show=show)

@@ -53,7 +53,7 @@ def start(
         InputError: If a setting can't be used, or the folder holds a run already. Nothing was run.
         Interrupted: If a signal asked to stop; the folder holds all that is needed to resume.
     """
-    check_runs([config])
+    check_runs([config], callbacks)
     folder = RunFolder(path)
     refuse_run(folder, overwrite)
     run_lanes(
@@ -105,7 +105,7 @@ def resume_run(
             settings = read_toml(folder / files.CONFIG)
             prove_settings(folder, manifest, settings)
             config, components = resolve_again(settings, objects or {}, data_dir)
-            check_runs([config])
+            check_runs([config], callbacks)
             run = PendingRun(
                 folder,
                 config,
@@ -136,7 +136,8 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
         InputError: If a setting can't be used, or another process works on one of the folders.
         Interrupted: If a signal asked to stop; the folders hold all that is needed to resume.
     """
-    check_runs([run.config for run in runs])
+    for run in runs:
+        check_runs([run.config], run.callbacks)
     with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
         asked = [(ProcessSettings.of(run.config, run.components), run) for run in runs if _is_left(run)]
         for number, process_settings in enumerate(dict.fromkeys(process_settings for process_settings, _ in asked)):
@@ -146,15 +147,19 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
             _run_group(group, process_settings, requests, at_a_time or len(group), show=show)
 
 
-def check_runs(configs: Iterable[Config]) -> None:
-    """Makes sure that the trackers of runs can be used, before any data are loaded.
+def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) -> None:
+    """Makes sure that the trackers and callbacks of runs can be used, before anything is begun.
+
+    Args:
+        configs: The configurations of the runs.
+        callbacks: The objects whose placeholders are among the names of callbacks.
 
     Raises:
         InputError: If a tracker or a callback doesn't exist, or the package of a tracker isn't installed.
     """
     for config in configs:
         check_trackers(config.trackers())
-        check_callbacks(config.callbacks)
+        check_callbacks(config.callbacks, callbacks)
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:

@@ -159,8 +159,9 @@ def refuse_run(folder: RunFolder, overwrite: bool) -> None:
         status = find_standing(folder, read_manifest(folder)).status
         if status in ENDED:
             raise InputError(f"{folder.path} holds a {status} run; choose another folder, or pass --overwrite")
+        allowed = named_in(read_toml(folder / files.CONFIG))
         raise InputError(
-            f"{folder.path} holds an unfinished run; continue it with `{resume_command(folder.path)}`, "
+            f"{folder.path} holds an unfinished run; continue it with `{resume_command(folder.path, allowed)}`, "
             "choose another folder, or pass --overwrite"
         )
 
@@ -176,7 +177,7 @@ def _rounds(
     states: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Lane[None]:
     """All remaining rounds, with the callbacks around them."""
-    own = [*make_callbacks(config.callbacks), *run.callbacks]
+    own = make_callbacks(config.callbacks, run.callbacks)
     callbacks = _callbacks(run, shared, config, own, open_ledger, resumed=resumed)
     _restore(own, states or {})
     started: list[Callback] = []
@@ -184,6 +185,7 @@ def _rounds(
         for callback in callbacks:
             callback.start(view)
             started.append(callback)
+        _states(own)  # one that can't be saved is found now, and not when the first checkpoint is due
         yield from _make_rounds(config, view, callbacks)
         ending = Ending("finished", view.rounds, view.stop_reason)
     except Diverged as error:
@@ -192,18 +194,20 @@ def _rounds(
         _end(started, view, Ending("interrupted", view.round))
         how = f"interrupted after round {view.round}; resume with: {_way_to_resume(run.folder, config)}"
         raise Interrupted(how) from None
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         _end(started, view, _broken_off(view, error), error)
         raise
-    _end(started, view, ending)
-    drop_checkpoints(run.folder)
+    try:
+        _end(started, view, ending)
+    finally:
+        drop_checkpoints(run.folder)
 
 
 def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback]) -> Lane[None]:
     """Makes all remaining rounds; calls the callbacks after each."""
     while view.round < view.rounds:
         number = view.round + 1
-        evaluate = number % config.evaluate_every == 0 or number == config.rounds
+        evaluate = number % config.evaluate_every == 0 or number == view.rounds
         metrics = yield from view.simulation.round(evaluate=evaluate)
         view.round_done()
         if metrics is not None:
@@ -228,11 +232,11 @@ def _callbacks(
     label = run.label or run.folder.path.name
     return [
         *(PatientTracker(name, resumed=resumed) for name in config.trackers()),
+        *own,
         Log(lambda: _way_to_resume(run.folder, config)),
         records,
         Timings(),
         EarlyStopping(config.stop_at, config.stop_after),
-        *own,
         Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
         ShownProgress(lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind),
     ]
@@ -248,9 +252,10 @@ def _end(started: Sequence[Callback], view: RunView, ending: Ending, cause: Base
     for callback in reversed(started):
         try:
             callback.end(view, ending)
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             failure = failure or error
-            ending = _broken_off(view, error)
+            if isinstance(callback, Records):  # the run isn't on disk as it ended, and the others shouldn't say so
+                ending = _broken_off(view, error)
     if failure is not None and cause is None:
         raise failure
 
@@ -277,8 +282,8 @@ def _restore(callbacks: Sequence[Callback], states: Mapping[str, Mapping[str, An
             f"the checkpoint holds the state of callback {lacking[0]}, which isn't among those that were given; give "
             "the run the callbacks that it began with, in their order, as in adabest.resume(folder, callbacks=[...])"
         )
-    for name, callback in given.items():
-        callback.restore(states.get(name, {}))
+    for name, state in states.items():
+        given[name].restore(state)
 
 
 def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:

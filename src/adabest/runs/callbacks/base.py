@@ -10,9 +10,10 @@ trackers, early stopping, checkpoints and progress are callbacks, too.
 ``end``                 once, in reverse order: the run is finished, diverged, interrupted or ended by an error
 ======================  =================================================================================
 
-The order is fixed: trackers, log, records (metrics, models, manifest), timings, early stopping, the user's own in the
-order in which they were given, checkpoints, progress. So a checkpoint holds the state of every callback after its
-round, and a run that is killed and resumed calls a callback for exactly the rounds that its state lacks.
+The order is fixed: trackers, the user's own in the order in which they were given, log, records (metrics, models,
+manifest), timings, early stopping, checkpoints, progress. The user's own start before a run's first file is written,
+and end after its last. A checkpoint holds the state of every callback after its round, so a run that is killed and
+resumed calls a callback for exactly the rounds that its state lacks.
 """
 
 import time
@@ -37,7 +38,7 @@ class Ending(NamedTuple):
 
     Attributes:
         status: ``finished``, ``diverged``, ``interrupted`` on request, or ``killed`` by an error.
-        round: The last round that counts, or the one it diverged in.
+        round: The last finished round, or the one it diverged in.
         reason: Why it diverged, finished early or failed, if it did.
         at_once: Whether a second Ctrl-C asked to stop at once, so that callbacks must not take long.
     """
@@ -84,16 +85,12 @@ class RunView:
         self.rounds: int = config["rounds"]
         self.simulation = simulation
         self.files = files_of_run
-        self.rows: list[Row] = []
+        state = simulation.state
+        self.first_round = state.round
+        has_rows = (files_of_run / files.METRICS).is_file()
+        self.rows: list[Row] = list(files_of_run.rows(files.METRICS)) if has_rows else []
         self.stop_reason: str | None = None
         self._model = model
-        self.resume_here()
-
-    def resume_here(self) -> None:
-        """Reads the round and the rows from which this process starts or resumes the run."""
-        state = self.simulation.state
-        self.first_round = state.round
-        self.rows = list(self.files.rows(files.METRICS)) if (self.files / files.METRICS).is_file() else []
         self.steps_per_second, self.skipped = 0.0, False
         self._begun, self._first_steps, self._skipped_rounds = time.monotonic(), state.local_steps, state.skipped_rounds
 
@@ -131,10 +128,14 @@ class RunView:
         }
 
     def stop(self, reason: str) -> None:
-        """Asks the run to end after this round, as finished; the first reason counts."""
+        """Asks the run to end as finished, after this round if it was evaluated, else after the next, which will be.
+
+        The first reason counts.
+        """
         if self.stop_reason is None:
+            evaluated = bool(self.rows) and self.rows[-1]["round"] == self.round
             self.stop_reason = reason
-            self.rounds = self.round
+            self.rounds = min(self.rounds, self.round if evaluated else self.round + 1)
 
     def round_done(self) -> None:
         """Updates the speed, and whether the round was skipped; the loop calls it after every round."""

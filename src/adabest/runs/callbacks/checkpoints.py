@@ -67,14 +67,16 @@ class Checkpoints(Callback):
     def after_round(self, run: RunView) -> None:
         """Writes a checkpoint if one is due. The last round needs none: its models are written."""
         self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
-        if run.round < run.rounds and self._is_due(run.round):
+        if run.stop_reason is None and run.round < run.rounds and self._is_due(run.round):
             seconds = self.save(run)
             run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
 
     def end(self, run: RunView, ending: Ending) -> None:
         """Saves the last round of a run that will be resumed, if every callback has seen it."""
         try:
-            unsaved = self._seen_round == run.round > self._saved_round and not ending.at_once
+            unsaved = (
+                self._seen_round == run.round > self._saved_round and not ending.at_once and run.stop_reason is None
+            )
             if ending.status == "interrupted" and unsaved:
                 self.save(run)
             elif ending.status == "killed" and unsaved:

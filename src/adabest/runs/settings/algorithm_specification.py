@@ -146,11 +146,11 @@ def refuse_hyperparameters(keywords: Mapping[str, Any], algorithms: Iterable[Any
         for algorithm in algorithms:
             if isinstance(algorithm, str):
                 owner, _ = split_specification(algorithm)
-                own, right = algorithm_options(owner), f'algorithm="{owner},{name}={value}"'
+                own, right = algorithm_options(owner), f'"{owner},{name}={value}"'
             else:
                 kind = type(algorithm)
                 own = options_of(kind) if dataclasses.is_dataclass(kind) else {}
-                right = f"algorithm={kind.__name__}({name}={value!r})"
+                right = f"{kind.__name__}({name}={value!r})"
             if name in own:
                 raise InputError(
                     f"{name} is a hyper-parameter, which is given with its algorithm and not as a keyword: {right}"

@@ -62,5 +62,5 @@ class CallArguments:
 CALL_ARGUMENTS = declared(CallArguments)
 CALL_ARGUMENTS_WITH_NAMES = names_where(CALL_ARGUMENTS, lambda meaning: meaning.names)
 # Names that a call takes, and that no file of settings holds.
-_ONLY_IN_CALLS = ("config", "callbacks", "show", "hyperparameters")
+_ONLY_IN_CALLS = ("config", "show", "hyperparameters")
 RESERVED = (*CALL_ARGUMENTS, *_ONLY_IN_CALLS)

@@ -275,8 +275,9 @@ class Config:
             "output",
             "Callbacks of your own that see every round and may end the run early: module:Class, with options as in "
             "my_module:Patience,most=3.",
-            identity=Identity.ENVIRONMENT,
             names=True,
+            added_later=True,
+            instead="all runs share their callbacks",
             elements=("adabest.runs.callbacks.base:Callback",),
         ),
     ] = ()
@@ -381,7 +382,11 @@ class Config:
 
     def essence(self) -> dict[str, Any]:
         """The settings that the result depends on, by name."""
-        return {name: value for name, value in self.flat().items() if name not in _BESIDE_RESULT}
+        return {
+            name: value
+            for name, value in self.flat().items()
+            if name not in _BESIDE_RESULT and (value or name not in _ADDED_LATER)
+        }
 
     def trackers(self) -> list[str]:
         """The loggers that watch the run, each once."""
@@ -399,4 +404,5 @@ PARTITION_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.partition)
 TASK_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.task)
 BESIDE_SPECIFICATIONS = names_where(SETTINGS, lambda meaning: meaning.beside_specification)
 COMPONENTS = names_where(SETTINGS, lambda meaning: meaning.objects)
+_ADDED_LATER = names_where(SETTINGS, lambda meaning: meaning.added_later)
 _BESIDE_RESULT = names_where(SETTINGS, lambda meaning: meaning.identity is not Identity.RESULT)

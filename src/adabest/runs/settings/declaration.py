@@ -85,6 +85,8 @@ class Meaning:
         names: Whether it may hold names of the form ``module:attribute``, which are imported.
         objects: The classes whose objects Python may give in place of a name, as ``module:attribute``.
         elements: The classes whose objects Python may give among the names of a list, as ``module:attribute``.
+        added_later: Whether it came after digests of settings were first written. It is left out of them while it is
+            empty, so that older runs keep theirs.
         size: Whether it is a size in bytes, as in 6GiB.
         range: The numbers it may have. None if they are checked where they are used, or it is no number.
     """
@@ -100,6 +102,7 @@ class Meaning:
     names: bool = False
     objects: tuple[str, ...] = ()
     elements: tuple[str, ...] = ()
+    added_later: bool = False
     size: bool = False
     range: Range | None = None
 

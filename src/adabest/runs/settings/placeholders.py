@@ -13,7 +13,8 @@ def is_object_name(name: str) -> bool:
 
 def has_objects(config: Config) -> bool:
     """Whether a configuration names a Python object that a later process can't find by its name."""
-    return any(is_object_name(str(getattr(config, key))) for key in COMPONENTS)
+    names = [*(str(getattr(config, key)) for key in COMPONENTS), *config.callbacks]
+    return any(map(is_object_name, names))
 
 
 def refuse_placeholder(key: str, name: str) -> str:

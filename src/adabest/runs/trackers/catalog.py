@@ -1,7 +1,7 @@
 """The catalog of trackers by name.
 
-A tracker of your own is a class ``module:Class`` with the methods of ``Callback``. Options stand behind the name, as in
-``wandb,project=mine``.
+A tracker of your own is a class ``module:Class`` with three methods of ``Callback``: ``start``, ``after_evaluation``
+and ``end``. Options stand behind the name, as in ``wandb,project=mine``.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,10 @@ def _find(specification: str) -> tuple[type[Callback], dict[str, Any]]:
     kind = TRACKERS.find(name)
     methods = ("start", "after_evaluation", "end")
     if not isinstance(kind, type) or not all(callable(getattr(kind, method, None)) for method in methods):
-        raise InputError(f"logger {name!r} should be a class with the methods {', '.join(methods)}, not {kind!r}")
+        before = "; before version 0.6.0 they were called begin, log and end" if hasattr(kind, "begin") else ""
+        raise InputError(
+            f"logger {name!r} should be a class with the methods {', '.join(methods)}, not {kind!r}{before}"
+        )
     package = getattr(kind, "requires", None)
     if package is not None:
         require(f"logger {name!r}", package, package)
