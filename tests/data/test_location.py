@@ -227,7 +227,7 @@ class TestListing:
 MODULE = """
 from pathlib import Path
 import numpy as np
-from adabest.data import from_arrays
+from adabest import from_arrays
 
 def made(path: Path, scale: float = 1.0, data_dir: str | None = None):
     x = np.loadtxt(path, dtype=np.float32).reshape(-1, 2) * scale
