@@ -15,8 +15,8 @@ from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
-from adabest.engine.gpu.program import Cohort, Program, Setting
-from adabest.engine.layer_plan import plan
+from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
+from adabest.engine.layer_plan import plan_layers
 from adabest.models.factory import build_model
 from adabest.tasks.base import no_heartbeat
 
@@ -33,15 +33,15 @@ TIMED = (CASES[0], CASES[3])
 GFLOP = {"cnn": 3.63, "mlp,hidden=100x100": 0.0194}  # of a client-step; a first layer needs no input gradient
 
 
-def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype) -> Setting:
+def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype) -> ProgramSetting:
     """A model on random bytes."""
     model, shape, classes, batch = case
     generator = torch.Generator().manual_seed(0)
     module = build_model(model, torch.randn(2, *shape), classes, 0)
-    layers = plan(module, torch.randn(2, *shape))
+    layers = plan_layers(module, torch.randn(2, *shape))
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     samples = 50_000
-    return Setting(
+    return ProgramSetting(
         layers=layers,
         packing=packing(layers, shapes, operators, GPU),
         shapes=shapes,
@@ -59,7 +59,7 @@ def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype
     )
 
 
-def cohort(own: Setting, clients: int, steps: int, rho: float = 0.0) -> Cohort:
+def cohort(own: ProgramSetting, clients: int, steps: int, rho: float = 0.0) -> Cohort:
     """Clients with random models, batches and corrections."""
     generator = torch.Generator().manual_seed(1)
     real = (own.packing.source >= 0).to(own.master)

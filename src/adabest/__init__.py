@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from adabest.experiments.verification import verify
     from adabest.paper.reproduce import Reproduced, reproduce
     from adabest.runs.callbacks.base import Callback, Ending, RunView
-    from adabest.runs.files.verification import Finding
+    from adabest.runs.files.run_verification import Finding
     from adabest.runs.settings.config import Config
     from adabest.runs.stored_run import Run
 
@@ -82,7 +82,7 @@ _HOMES = {
     "experiments.steering_figure": ("Illustration", "illustrate"),
     "paper.reproduce": ("Reproduced", "reproduce"),
     "runs.callbacks.base": ("Callback", "Ending", "RunView"),
-    "runs.files.verification": ("Finding",),
+    "runs.files.run_verification": ("Finding",),
     "runs.settings.config": ("Config",),
     "runs.stored_run": ("Run",),
 }

@@ -92,7 +92,7 @@ class TestTold:
     def test_an_error_is_told_in_one_line(
         self, error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert failures.told(error) == code
+        assert failures.tell_failure(error) == code
         said = capsys.readouterr().err
         assert said.startswith(f"adabest: {words}")
         assert said.count("\n") == 1
@@ -102,16 +102,16 @@ class TestTold:
         for number, code in ((errno.ENOSPC, 5), (errno.EACCES, 2)):
             error = InputError("can't write")
             error.__cause__ = OSError(number, "words")
-            assert failures.told(error) == code
+            assert failures.tell_failure(error) == code
         assert capsys.readouterr().err == "adabest: can't write\n" * 2
 
     @pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyError("a bug"), SystemExit(2)])
     def test_a_bug_has_a_traceback(self, error: BaseException) -> None:
         with pytest.raises(type(error)):
-            failures.told(error)
+            failures.tell_failure(error)
 
     def test_a_closed_pipe_has_no_words(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert failures.told(BrokenPipeError()) == 141
+        assert failures.tell_failure(BrokenPipeError()) == 141
         assert capsys.readouterr().err == ""
 
     def test_nobody_to_hear_it_is_no_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ class TestTold:
                 raise OSError(errno.EIO, "Input/output error")
 
         monkeypatch.setattr("sys.stderr", Broken())
-        assert failures.told(InputError("bad")) == 2
+        assert failures.tell_failure(InputError("bad")) == 2
 
     def test_how_to_go_on_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         error = OSError(errno.ENOSPC, "No space left on device", "a")
@@ -128,7 +128,7 @@ class TestTold:
         note_how_to_go_on(error, "better words")
         error.add_note("a note of someone else's")
         assert how_to_go_on(error) == "To go on: better words"
-        failures.told(error)
+        failures.tell_failure(error)
         assert capsys.readouterr().err == "adabest: a: No space left on device. To go on: better words\n"
 
     def test_a_file_keeps_its_name(self) -> None:

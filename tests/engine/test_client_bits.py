@@ -25,7 +25,7 @@ from adabest.engine.cpu.client_rows import ClientRow, TrainedRow
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.gpu.trainer import _sum_by_halves
-from adabest.engine.layer_plan import LinearLayer, plan
+from adabest.engine.layer_plan import LinearLayer, plan_layers
 from adabest.models.keyed import prepare
 from adabest.tasks.base import no_heartbeat
 from adabest.tasks.classification import ClassificationTask
@@ -109,7 +109,9 @@ def trainer(widths: tuple[int, ...], dtype: torch.dtype, bias: bool = True) -> t
     module = prepare(network(*widths, bias=bias), torch.zeros(2, 1, 6, 6))
     task = ClassificationTask(dataset, make_partition(dataset), module, dtype=dtype)
     layers = [
-        layer for layer in plan(module, task.model.vector.new_zeros(2, 1, 6, 6)) if isinstance(layer, LinearLayer)
+        layer
+        for layer in plan_layers(module, task.model.vector.new_zeros(2, 1, 6, 6))
+        if isinstance(layer, LinearLayer)
     ]
     return Chain(layers, task.model), task
 

@@ -5,7 +5,7 @@ import torch
 from odd_models import CLASSES, INPUT, MODELS, ONE_BY_ONE, make
 from torch import Tensor, nn
 
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan_layers
 from adabest.errors import InputError
 from adabest.models.factory import build_model
 from adabest.models.keyed import prepare
@@ -14,7 +14,7 @@ EXAMPLE = torch.linspace(-1, 1, 2 * 72).reshape(2, *INPUT)
 
 
 def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
-    return plan(prepare(module, example), example)
+    return plan_layers(prepare(module, example), example)
 
 
 def short(layer: Layer) -> str:
@@ -94,7 +94,7 @@ def test_the_models_that_come_along(model: str, shape: tuple[int, ...], row: str
 def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
     module = prepare(make(name), EXAMPLE)
     found: list[str] = []
-    for layer in plan(module, EXAMPLE):
+    for layer in plan_layers(module, EXAMPLE):
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
         else:

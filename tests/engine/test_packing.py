@@ -17,7 +17,7 @@ from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.packing import Packing, packing
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
 from adabest.engine.interface import Request
-from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer, plan
+from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer, plan_layers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.trainer import TrainingJob
 from adabest.models.keyed import prepare
@@ -31,7 +31,7 @@ def packing_of(name: str) -> tuple[Packing, dict[str, tuple[int, ...]]]:
     example = torch.zeros(2, *odd_models.INPUT)
     module = prepare(odd_models.make(name), example)
     shapes = {n: tuple(p.shape) for n, p in module.named_parameters() if p.requires_grad}
-    return packing(plan(module, example), shapes, twins, CPU), shapes
+    return packing(plan_layers(module, example), shapes, twins, CPU), shapes
 
 
 @every_model
@@ -68,7 +68,7 @@ def test_regions_lie_one_after_another_and_aligned(name: str) -> None:
 def test_a_kernel_has_its_outputs_last() -> None:
     """By hand: two outputs of three channels under 1 × 2 taps."""
     module = prepare(nn.Sequential(nn.Conv2d(3, 2, (1, 2)), nn.Flatten()), torch.zeros(2, 3, 1, 2))
-    (layer,) = plan(module, torch.zeros(2, 3, 1, 2))
+    (layer,) = plan_layers(module, torch.zeros(2, 3, 1, 2))
     assert isinstance(layer, ConvolutionLayer)
     layout = packing((layer,), {"0.weight": (2, 3, 1, 2), "0.bias": (2,)}, twins, CPU)
     weight, bias = layout.regions[0]
@@ -85,7 +85,7 @@ def test_a_kernel_has_its_outputs_last() -> None:
 def test_a_linear_layer_after_a_convolution_takes_channels_last() -> None:
     example = torch.zeros(2, 1, 2, 3)
     module = prepare(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Linear(12, 1)), example)
-    layers = plan(module, example)
+    layers = plan_layers(module, example)
     assert isinstance(layers[1], LinearLayer)
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
     layout = packing(layers, shapes, twins, CPU)

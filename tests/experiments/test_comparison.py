@@ -34,7 +34,7 @@ from adabest import AdaBest, FedAvg, InputError, Interrupted
 from adabest.experiments.comparison_file import recall
 from adabest.federation.roster import Roster
 from adabest.report.figure import comparison_figure
-from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.settings.toml_file import to_toml

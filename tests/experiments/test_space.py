@@ -18,7 +18,7 @@ from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point
 from adabest.experiments.run_group import RunGroup, make_runs
 from adabest.experiments.search import plan_search
-from adabest.experiments.space import Range, Space, Values, ends, proposals, read_space, write_space
+from adabest.experiments.space import SearchRange, Space, Values, ends, proposals, read_space, write_space
 from adabest.runs.results_file import read_choices
 from adabest.runs.settings.run_plan import Plan
 
@@ -42,20 +42,20 @@ class TestReading:
         texts = ["beta=0:1", "mu=0.001:0.1:log", "batch-size=4,8", "epochs=1:5", "model=mlp,hidden=4;logistic"]
         space = read_space(texts, "adabest")
         assert space == {
-            "beta": Range(0.0, 1.0, log=False, whole=False),
-            "mu": Range(0.001, 0.1, log=True, whole=False),
+            "beta": SearchRange(0.0, 1.0, log=False, whole=False),
+            "mu": SearchRange(0.001, 0.1, log=True, whole=False),
             "batch_size": Values((4, 8)),
-            "epochs": Range(1, 5, log=False, whole=True),
+            "epochs": SearchRange(1, 5, log=False, whole=True),
             "model": Values(("mlp,hidden=4", "logistic")),
         }
         assert read_space(write_space(space), "adabest") == space
         epochs = read_space(["epochs=1:5"], "adabest")["epochs"]
-        assert isinstance(epochs, Range)
+        assert isinstance(epochs, SearchRange)
         assert type(epochs.low) is int
 
     def test_from_a_mapping(self) -> None:
         assert read_space({"mu": "0.01:1:log", "local_steps": ["own", "mean"]}, "feddyn") == {
-            "mu": Range(0.01, 1.0, log=True, whole=False),
+            "mu": SearchRange(0.01, 1.0, log=True, whole=False),
             "local_steps": Values(("own", "mean")),
         }
 
@@ -123,17 +123,17 @@ class TestReading:
     @pytest.mark.parametrize(
         ("of", "value", "rounded"),
         [
-            (Range(0.0, 1.0, log=False, whole=False), 0.123456, 0.1235),
-            (Range(0.0, 1.0, log=False, whole=False), 0.000012, 0.0),
-            (Range(0.0, 0.01, log=False, whole=False), 0.00123456, 0.001235),
-            (Range(1000.1, 1000.2, log=False, whole=False), 1000.1234567, 1000.12346),
-            (Range(1e-5, 10.0, log=True, whole=False), 0.0000123456, 0.00001235),
-            (Range(1e-5, 10.0, log=True, whole=False), 3.14159, 3.142),
-            (Range(0.012344, 1.0, log=True, whole=False), 0.0123441, 0.012344),  # never outside
-            (Range(3, 9, log=False, whole=True), 7, 7),
+            (SearchRange(0.0, 1.0, log=False, whole=False), 0.123456, 0.1235),
+            (SearchRange(0.0, 1.0, log=False, whole=False), 0.000012, 0.0),
+            (SearchRange(0.0, 0.01, log=False, whole=False), 0.00123456, 0.001235),
+            (SearchRange(1000.1, 1000.2, log=False, whole=False), 1000.1234567, 1000.12346),
+            (SearchRange(1e-5, 10.0, log=True, whole=False), 0.0000123456, 0.00001235),
+            (SearchRange(1e-5, 10.0, log=True, whole=False), 3.14159, 3.142),
+            (SearchRange(0.012344, 1.0, log=True, whole=False), 0.0123441, 0.012344),  # never outside
+            (SearchRange(3, 9, log=False, whole=True), 7, 7),
         ],
     )
-    def test_no_more_digits_than_make_a_difference(self, of: Range, value: float, rounded: float) -> None:
+    def test_no_more_digits_than_make_a_difference(self, of: SearchRange, value: float, rounded: float) -> None:
         assert of.rounded(value) == rounded
 
     def test_without_optuna(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

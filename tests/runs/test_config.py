@@ -60,6 +60,7 @@ EVERYTHING: dict[str, Any] = {
     "checkpoint_every": 4,
     "tensorboard": True,
     "loggers": ["tiny_runs:Diary,title=all"],
+    "callbacks": ["tiny_runs:Quiet,title=own"],
     "engine": "reference",
     "device": "cpu",
     "precision": "float64",

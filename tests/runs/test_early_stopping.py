@@ -16,7 +16,7 @@ from adabest.report.figure import comparison_figure
 from adabest.report.table import comparison_table
 from adabest.runs.callbacks.early_stopping import reason_to_stop
 from adabest.runs.callbacks.progress import LineReporter, LiveReporter
-from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.settings.resolution import resolve
 
 LONG: dict[str, Any] = {"rounds": 30, "evaluate_every": 1, "algorithm": "fedavg"}

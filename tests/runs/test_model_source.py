@@ -18,7 +18,7 @@ from adabest.runs import build, model_source
 from adabest.runs.build import build_federation
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.folder import RunFolder
-from adabest.runs.model_source import count_parameters, take_model
+from adabest.runs.model_source import count_run_parameters, take_model
 from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.resolution import resolve
@@ -52,7 +52,7 @@ class TestModels:
         config, components = resolve(tiny(model=model))
         built = take_model(config, components)
         monkeypatch.setattr(model_source, "build_model", None)
-        assert count_parameters(config, components) == sum(p.numel() for p in built.parameters())
+        assert count_run_parameters(config, components) == sum(p.numel() for p in built.parameters())
 
     def test_frozen_parameters_arent_counted(self) -> None:
         module = dropping((1, 6, 6), 3)
@@ -63,7 +63,7 @@ class TestModels:
         calls: list[int] = []
         own = make_factory(calls)
         config, components = resolve(tiny(model=own, seed=5))
-        count_parameters(config, components)
+        count_run_parameters(config, components)
         counted, anew = (list(take_model(config, components).parameters()) for _ in range(2))
         assert len(calls) == 2
         assert all(torch.equal(one, other) for one, other in zip(counted, anew, strict=True))
@@ -72,20 +72,20 @@ class TestModels:
 
     def test_factories_with_the_same_name_are_told_apart(self) -> None:
         narrow, wide = _linear(4), _linear(5)
-        counts = [count_parameters(*resolve(tiny(model=own))) for own in (narrow, wide)]
+        counts = [count_run_parameters(*resolve(tiny(model=own))) for own in (narrow, wide)]
         assert counts == [36 * 4 + 4 * 3, 36 * 5 + 5 * 3]
 
     def test_few_factories_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model_source, "_REMEMBERED", 2)
         monkeypatch.setattr(model_source, "_COUNTED", type(model_source._COUNTED)())
         for _ in range(4):
-            count_parameters(*resolve(tiny(model=make_factory([]))))
+            count_run_parameters(*resolve(tiny(model=make_factory([]))))
         assert len(model_source._COUNTED) == 2
 
     def test_layers_of_open_size_are_refused(self) -> None:
         module = nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
         with pytest.raises(InputError, match="size is still open"):
-            count_parameters(*resolve(tiny(model=module)))
+            count_run_parameters(*resolve(tiny(model=module)))
 
 
 def _linear(width: int) -> Any:

@@ -34,7 +34,7 @@ from adabest.runs.files import atomic_files, checkpoint
 from adabest.runs.files.checkpoint import checkpoints_of
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.manifest import FORMAT_KEY, checksum_of_object, find_standing, read_manifest
-from adabest.runs.files.verification import Finding, verify_run
+from adabest.runs.files.run_verification import Finding, verify_run
 
 Damage = Callable[[Path], None]
 

@@ -27,7 +27,7 @@ from adabest.runs import run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints
 from adabest.runs.callbacks.checkpoints import CheckpointTime
-from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.checkpoint import save_checkpoint
 from adabest.runs.files.folder import RunFolder

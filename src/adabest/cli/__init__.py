@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except BaseException as error:
         interrupts.end()
-        code = failures.told(error)
+        code = failures.tell_failure(error)
     finally:
         interrupts.end()
         failures.close_streams()

@@ -27,7 +27,7 @@ _OUTPUT = "standard output"
 _ALLOCATORS = ("can't allocate memory", "not enough memory", "out of memory")  # in torch's words
 
 
-def told(error: BaseException) -> int:
+def tell_failure(error: BaseException) -> int:
     """Says in one line what ended a command.
 
     Returns:

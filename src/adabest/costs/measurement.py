@@ -24,7 +24,7 @@ from adabest.runs.results_file import provenance_of
 from adabest.runs.settings.algorithm_specification import check_algorithms
 from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, Config
 from adabest.runs.settings.resolution import Components
-from adabest.runs.settings.run_plan import label_of, plan
+from adabest.runs.settings.run_plan import label_of, plan_algorithms
 from adabest.stop_requests import StopRequests
 
 BASELINE = "fedavg"
@@ -62,7 +62,7 @@ def measure_costs(
     if type(repeats) is not int or repeats < 1:
         raise InputError(f"repeats = {repeats!r}: it must be a whole number above 0")
     used = _settings(settings or {})
-    runs = plan(_with_baseline(algorithms), used | {"rounds": repeats + 1}).runs
+    runs = plan_algorithms(_with_baseline(algorithms), used | {"rounds": repeats + 1}).runs
     config, components = next(iter(runs.values()))
     _refuse_uneven(config)
     with StopRequests() as requests, ProcessSettings.of(config, components).entered():

@@ -85,7 +85,7 @@ class FunctionalLayer:
 Layer = ConvolutionLayer | LinearLayer | FunctionalLayer
 
 
-def plan(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
+def plan_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
     """Cuts a model into layers.
 
     Args:

@@ -48,7 +48,7 @@ def asked_for(config: str | Path | None, settings: Mapping[str, Any], **argument
         yield merge(from_file, called)
 
 
-def findable(settings: Mapping[str, Any], config: Config) -> dict[str, str]:
+def data_locations(settings: Mapping[str, Any], config: Config) -> dict[str, str]:
     """``dataset`` and ``data_dir`` as they are found from any working directory."""
     return {name: getattr(config, name) for name in ("dataset", "data_dir") if isinstance(settings.get(name), str)}
 

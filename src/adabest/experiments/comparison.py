@@ -15,7 +15,7 @@ from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.settings.algorithm_specification import check_algorithms, refuse_hyperparameters
 from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
 from adabest.runs.settings.keywords import SharedSettings
-from adabest.runs.settings.run_plan import Plan, plan
+from adabest.runs.settings.run_plan import Plan, plan_algorithms
 from adabest.runs.stored_run import Run
 
 
@@ -79,7 +79,7 @@ def make_comparison(settings: dict[str, Any], *, unverified: bool = False, show:
     """Makes a comparison from complete settings. Unlike ``compare``, it allows none of their names to be imported."""
     asked = Asked.taken_from(settings, "compare")
     chosen = settings.pop("algorithms", DEFAULT_ALGORITHMS)
-    planned = plan(chosen, settings, asked.seeds)
+    planned = plan_algorithms(chosen, settings, asked.seeds)
     return make_and_report(asked, planned, {"algorithms": list(chosen)}, settings, unverified=unverified, show=show)
 
 

@@ -2,34 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
-from torch import nn
-
-from adabest.algorithms.base import Algorithm
-from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.experiments.comparison import Comparison, make_comparison
 from adabest.experiments.comparison_file import recall, refuse_unproven
 from adabest.experiments.sweep import make_sweep
 from adabest.experiments.tuning import make_tuning
-from adabest.models.factory import Factory
 from adabest.registry import allowing, naming
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.execution import resume_run
 from adabest.runs.results_file import experiment_in
 from adabest.runs.settings.algorithm_specification import merge
+from adabest.runs.settings.keywords import Objects
 from adabest.runs.stored_run import Run, read_run
-from adabest.tasks.classification import Loss
-
-
-class Objects(TypedDict, total=False):
-    """Python objects that a run was given, and needs again."""
-
-    dataset: Dataset
-    algorithm: Algorithm
-    model: nn.Module | Factory
-    loss: Loss
 
 
 def resume(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adabest.errors import AdabestError, InputError, Interrupted, note_how_to_go_on
-from adabest.experiments.call import ROOT, digest, findable
+from adabest.experiments.call import ROOT, data_locations, digest
 from adabest.experiments.comparison_file import recall, remember, way_to_go_on
 from adabest.registry import options_of
 from adabest.runs.execution import check_runs, check_unchanged, refuse_irreplaceable, run_lanes
@@ -202,7 +202,7 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
     if asked.seeds:
         essence["seeds"] = list(asked.seeds)
     folder = Path(asked.out) if asked.out else ROOT / f"{asked.kind}-{digest(*what.values(), essence)}"
-    found = findable(settings, next(iter(planned.runs.values()))[0])
+    found = data_locations(settings, next(iter(planned.runs.values()))[0])
     extra = {"target": asked.target, "lanes": asked.lanes, "seeds": asked.seeds}
     check_runs(config for config, _ in planned.runs.values())
     lock = RunFolder(folder)

@@ -20,7 +20,7 @@ _SEEDS = 2**32  # the number of seeds of NumPy's legacy generator, which Optuna 
 
 
 @dataclass(frozen=True)
-class Range:
+class SearchRange:
     """Numbers from ``low`` to ``high``: uniform or, with ``log``, in their logarithm; with ``whole``, integers."""
 
     low: float
@@ -44,7 +44,7 @@ class Values:
     values: tuple[Any, ...]
 
 
-Space = dict[str, Range | Values]
+Space = dict[str, SearchRange | Values]
 
 
 def read_space(space: Any, algorithm: str) -> Space:
@@ -64,7 +64,7 @@ def write_space(space: Space) -> list[str]:
     """A space as texts."""
     texts = []
     for name, what in space.items():
-        if isinstance(what, Range):
+        if isinstance(what, SearchRange):
             texts.append(f"{name}={what.low}:{what.high}{':log' if what.log else ''}")
         else:
             texts += write_vary({name: what.values})
@@ -73,13 +73,13 @@ def write_space(space: Space) -> list[str]:
 
 def ends(space: Space) -> list[dict[str, Any]]:
     """Points that have every value, or both ends of every range, of each setting at least once."""
-    values = {name: (d.low, d.high) if isinstance(d, Range) else d.values for name, d in space.items()}
+    values = {name: (d.low, d.high) if isinstance(d, SearchRange) else d.values for name, d in space.items()}
     last = {name: its_own[-1] for name, its_own in values.items()}
     points = [{**last, name: value} for name, its_own in values.items() for value in its_own[:-1]]
     return [*points, last]
 
 
-def _read(name: str, given: Any, algorithm: str) -> Range | Values:
+def _read(name: str, given: Any, algorithm: str) -> SearchRange | Values:
     values = list(given) if isinstance(given, list | tuple) else [given]
     if len(values) == 1 and isinstance(values[0], str) and ":" in values[0]:
         return _read_range(name, values[0], algorithm)
@@ -88,7 +88,7 @@ def _read(name: str, given: Any, algorithm: str) -> Range | Values:
     return Values(tuple(check_axes({name: values}, algorithm, "space")[name]))
 
 
-def _read_range(name: str, text: str, algorithm: str) -> Range:
+def _read_range(name: str, text: str, algorithm: str) -> SearchRange:
     words = [word.strip() for word in text.split(":")]
     if len(words) not in (2, 3) or words[2:] not in ([], ["log"]):
         raise InputError(f"space: {name} = {text!r} should be low:high or low:high:log, as in {_EXAMPLE}")
@@ -99,7 +99,7 @@ def _read_range(name: str, text: str, algorithm: str) -> Range:
         raise InputError(f"space: {name} = {text!r}: the first number must be below the second, and both finite")
     if words[2:] and low <= 0:
         raise InputError(f"space: {name} = {text!r}: only numbers above 0 have a logarithm")
-    return Range(low, high, log=bool(words[2:]), whole=type(low) is int)
+    return SearchRange(low, high, log=bool(words[2:]), whole=type(low) is int)
 
 
 def proposals(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals:
@@ -140,7 +140,9 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
         asked = [study.ask(distributions) for _ in range(min(at_a_time, trials - first))]
         outcomes = yield [
             {
-                name: what.rounded(trial.params[name]) if isinstance(what, Range) else what.values[trial.params[name]]
+                name: what.rounded(trial.params[name])
+                if isinstance(what, SearchRange)
+                else what.values[trial.params[name]]
                 for name, what in space.items()
             }
             for trial in asked

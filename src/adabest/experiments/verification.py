@@ -6,8 +6,8 @@ from pathlib import Path
 from adabest.costs.cost_file import EXPERIMENT, MeasuredCosts
 from adabest.errors import InputError
 from adabest.experiments.comparison_file import COMPARISON, recall, refuse_unproven
+from adabest.runs.files.run_verification import Finding, verify_run
 from adabest.runs.files.sealed_file import read_sealed
-from adabest.runs.files.verification import Finding, verify_run
 from adabest.runs.results_file import Results, read_choices
 from adabest.runs.stored_run import find_runs
 

@@ -36,7 +36,7 @@ class _Counted:
 _COUNTED: OrderedDict[Hashable, _Counted] = OrderedDict()
 
 
-def count_parameters(config: Config, components: Components) -> int:
+def count_run_parameters(config: Config, components: Components) -> int:
     """The number of trainable parameters of a run's model.
 
     The model is built only if there is no other way to count it, and is then kept for the run.

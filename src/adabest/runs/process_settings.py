@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from adabest.models.float_type import float32_by_default
-from adabest.runs.model_source import count_parameters
+from adabest.runs.model_source import count_run_parameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 
@@ -38,7 +38,7 @@ class ProcessSettings(NamedTuple):
         """The process settings of a run. By default a small model has one thread, and others torch's number."""
         threads = config.threads
         if threads is None:
-            small = count_parameters(config, components) < _PARAMETERS_FOR_THREADS
+            small = count_run_parameters(config, components) < _PARAMETERS_FOR_THREADS
             threads = 1 if small else torch.get_num_threads()
         return cls(
             config.engine,

@@ -20,7 +20,7 @@ from adabest.runs.callbacks.checkpoints import Checkpoints, CheckpointTime
 from adabest.runs.callbacks.early_stopping import EarlyStopping
 from adabest.runs.callbacks.log import Log
 from adabest.runs.callbacks.progress import ShownProgress
-from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.callbacks.timings import Timings
 from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text

@@ -10,7 +10,7 @@ from adabest.engine.cpu.autograd import Replicas
 from adabest.engine.cpu.client_rows import TrainedRow, client_rows
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
-from adabest.engine.layer_plan import LinearLayer, plan
+from adabest.engine.layer_plan import LinearLayer, plan_layers
 from adabest.engine.trainer import TrainingJob, TrainingResult
 from adabest.errors import InputError
 from adabest.tasks.base import Heartbeat
@@ -51,7 +51,7 @@ class CpuTrainer:
             threads: How many clients train side by side; by default one on each core.
         """
         model, sample = task.model, task.data.x_train.shape[1:]
-        layers = plan(model.module, model.vector.new_zeros(2, *sample))
+        layers = plan_layers(model.module, model.vector.new_zeros(2, *sample))
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))

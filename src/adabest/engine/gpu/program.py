@@ -39,7 +39,7 @@ _WARM_UP = 2
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProgramSetting:
     """The model, the data and the number formats that all clients of a program share.
 
     Attributes:
@@ -122,7 +122,7 @@ class Program:
         right: Whether it was classified rightly, ``[steps, clients, batch]``.
     """
 
-    def __init__(self, setting: Setting, clients: int, steps: int, device: torch.device) -> None:
+    def __init__(self, setting: ProgramSetting, clients: int, steps: int, device: torch.device) -> None:
         self.clients, self.steps = clients, steps
         self._setting, self._device = setting, device
         self._operators = setting.operators
@@ -330,7 +330,7 @@ class Program:
         return works
 
 
-def _input_shape(setting: Setting) -> InputShape:
+def _input_shape(setting: ProgramSetting) -> InputShape:
     """The shape in which the first layer reads its inputs."""
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
@@ -339,7 +339,7 @@ def _input_shape(setting: Setting) -> InputShape:
     return flat(channels, height, width)
 
 
-def _stored_scores(setting: Setting) -> int:
+def _stored_scores(setting: ProgramSetting) -> int:
     last = setting.layers[-1]
     return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
 

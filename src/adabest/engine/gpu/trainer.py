@@ -12,10 +12,10 @@ from torch.nn import functional
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine import sample_table
 from adabest.engine.gpu.kernels.buffers import Rates
-from adabest.engine.gpu.kernels.choice import operators
+from adabest.engine.gpu.kernels.operator_choice import operators
 from adabest.engine.gpu.packing import packing
-from adabest.engine.gpu.program import Cohort, Program, Setting
-from adabest.engine.layer_plan import plan
+from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
+from adabest.engine.layer_plan import plan_layers
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
@@ -216,7 +216,7 @@ class GpuTrainer:
         )
 
 
-def setting(task: ClassificationTask, precision: Precision) -> Setting:
+def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
     """The setting of all tasks of a task's kind."""
     device, master = task.model.vector.device, task.model.vector.dtype
     operand = torch.bfloat16 if precision.half else master
@@ -224,13 +224,13 @@ def setting(task: ClassificationTask, precision: Precision) -> Setting:
     sample = tuple(data.x_train.shape[1:])
     chosen = operators(device, operand, tf32=precision.tf32)
     example = torch.zeros((2, *sample), dtype=master, device=device)
-    layers = plan(task.model.module, example)
+    layers = plan_layers(task.model.module, example)
     channels = sample[0] if len(sample) == 3 else 1
 
     def by_channel(value: Tensor) -> Tensor:
         return value.to(device, master).reshape(-1).expand(channels).contiguous()
 
-    return Setting(
+    return ProgramSetting(
         layers=layers,
         packing=packing(layers, task.model.shapes, chosen, device),
         shapes=task.model.shapes,

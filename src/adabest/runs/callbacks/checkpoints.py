@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adabest.runs.callbacks.base import Callback, Ending, RunView
-from adabest.runs.callbacks.records import Records
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.files.checkpoint import save_checkpoint
 from adabest.runs.files.folder import TIMINGS
 from adabest.stop_requests import saving

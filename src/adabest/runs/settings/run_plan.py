@@ -28,7 +28,7 @@ class Plan:
     entries: dict[str, list[str]]
 
 
-def plan(
+def plan_algorithms(
     algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any], seeds: Sequence[int] | None = None
 ) -> Plan:
     """Works out the runs of a comparison, and so finds out about bad settings before anything is begun.
