@@ -14,11 +14,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 from adabest.runs.settings.config import BESIDE_SPECIFICATIONS, COMPONENTS, PARTITION_SETTINGS, SETTINGS
 from adabest.runs.settings.declaration import Setting
 
-FILE = Path(__file__).parents[1] / "src" / "adabest" / "runs" / "settings" / "keywords.py"
+FILE = Path(__file__).parents[1] / "src" / "adabest" / "runs" / "keywords.py"
 _WIDTH = 120
 _HEAD = '''"""The settings as keywords of Python calls: editors complete them, and type checkers check them.
 
-Written by ``python -m tools.keywords`` from the declaration in ``config.py``; change that, and write this anew.
+Written by ``python -m tools.keywords`` from the declaration in ``settings/config.py``; change that, and write this anew.
 """
 
 from collections.abc import Sequence

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from adabest import AdaBest, InputError
+from adabest.runs.keywords import Settings, SharedSettings
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import SETTINGS
-from adabest.runs.settings.keywords import Settings, SharedSettings
 from tools.keywords import FILE, keywords_text
 
 WRONG = """

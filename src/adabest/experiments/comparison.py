@@ -12,9 +12,9 @@ from adabest.report.entries import by_validation
 from adabest.report.figure import comparison_figure, save_figure, sweep_figure
 from adabest.report.table import Table, comparison_table, sweep_table
 from adabest.runs.files.atomic_files import write_texts
+from adabest.runs.keywords import SharedSettings
 from adabest.runs.settings.algorithm_specification import check_algorithms, refuse_hyperparameters
 from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
-from adabest.runs.settings.keywords import SharedSettings
 from adabest.runs.settings.run_plan import Plan, plan_algorithms
 from adabest.runs.stored_run import Run
 

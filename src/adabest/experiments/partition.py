@@ -10,9 +10,9 @@ from adabest.registry import naming
 from adabest.report.figure import partition_figure, save_figure
 from adabest.report.table import Table, facts_table
 from adabest.runs.build import cut_partition, partition_statistics
+from adabest.runs.keywords import PartitionSettings
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import PARTITION_SETTINGS, Config
-from adabest.runs.settings.keywords import PartitionSettings
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.resolution import resolve
 

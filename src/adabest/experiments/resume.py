@@ -12,9 +12,9 @@ from adabest.experiments.tuning import make_tuning
 from adabest.registry import allowing, naming
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.execution import resume_run
+from adabest.runs.keywords import Objects
 from adabest.runs.results_file import experiment_in
 from adabest.runs.settings.algorithm_specification import merge
-from adabest.runs.settings.keywords import Objects
 from adabest.runs.stored_run import Run, read_run
 
 

@@ -10,9 +10,9 @@ from adabest.registry import allowing, split_specification
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.callbacks.catalog import callback_names
 from adabest.runs.execution import start
+from adabest.runs.keywords import Settings
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
-from adabest.runs.settings.keywords import Settings
 from adabest.runs.settings.resolution import resolve
 from adabest.runs.stored_run import Run, read_run
 

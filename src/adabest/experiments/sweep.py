@@ -12,10 +12,10 @@ from adabest.experiments.call import asked_for, refuse_callback_objects
 from adabest.experiments.comparison import Comparison, make_and_report
 from adabest.experiments.run_group import Asked
 from adabest.registry import check_options
+from adabest.runs.keywords import Settings
 from adabest.runs.settings.algorithm_specification import algorithm_options, refuse_hyperparameters, refuse_unknown
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
-from adabest.runs.settings.keywords import Settings
 from adabest.runs.settings.object_names import is_plain
 from adabest.runs.settings.run_plan import Plan, label_of, with_seeds
 

@@ -15,10 +15,10 @@ from adabest.experiments.tuning_table import tuning_table
 from adabest.report.entries import by_validation
 from adabest.report.figure import save_figure, sweep_figure
 from adabest.runs.files.atomic_files import write_texts
+from adabest.runs.keywords import Settings
 from adabest.runs.results_file import CHOICES, write_choices
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
-from adabest.runs.settings.keywords import Settings
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from adabest.report.figure import save_figure
 from adabest.report.table import Table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.files.folder import RunFolder
+from adabest.runs.keywords import ExecutionSettings
 from adabest.runs.results_file import CHOICES, Results, read_choices
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import BESIDE_SPECIFICATIONS
-from adabest.runs.settings.keywords import ExecutionSettings
 from adabest.runs.settings.run_plan import check_seeds
 
 
