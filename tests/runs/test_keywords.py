@@ -48,9 +48,9 @@ def test_type_checkers_find_wrong_keywords(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "right"),
     [
-        ("adabest", r'algorithm="adabest,beta=0.9"'),
-        ("adabest,mu=0.1", r'algorithm="adabest,beta=0.9"'),
-        (AdaBest(), r"algorithm=AdaBest(beta=0.9)"),
+        ("adabest", '"adabest,beta=0.9"'),
+        ("adabest,mu=0.1", '"adabest,beta=0.9"'),
+        (AdaBest(), "AdaBest(beta=0.9)"),
     ],
 )
 def test_a_hyper_parameter_as_a_keyword_is_refused_with_the_right_way(algorithm: object, right: str) -> None:

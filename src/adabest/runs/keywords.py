@@ -1,6 +1,6 @@
 """The settings as keywords of Python calls: editors complete them, and type checkers check them.
 
-Written by ``python -m tools.keywords`` from the declaration in ``settings/config.py``; change that, and write this anew.
+Written by ``python -m tools.keywords`` from ``settings/config.py``; change that, and write this anew.
 """
 
 from collections.abc import Sequence
