@@ -1,5 +1,6 @@
 """Timed rounds of one algorithm: a real simulation, observed from outside."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from adabest.costs.cost_file import Times
@@ -7,7 +8,8 @@ from adabest.costs.formula import Number
 from adabest.costs.free_gradients import FreeGradients
 from adabest.costs.section_timer import SectionTimer, Spent, read_clocks
 from adabest.costs.storage import kept_bytes, metrics_bytes
-from adabest.engine.interface import Engine, Request, stacked_states
+from adabest.engine.interface import Answers, Engine, Request, stacked_states
+from adabest.engine.lanes import advance
 from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
 from adabest.errors import Diverged, InputError
@@ -67,37 +69,11 @@ class TimedFederation:
     def _timed_round(self, evaluate: bool) -> dict[str, Spent]:
         """Simulates a round, in which the engine and the server are timed, and beside it the clients' arithmetic."""
         self._simulation.observer = timer = SectionTimer(self._device)
-        at_clients = Spent()
-        lane = self._simulation.round(evaluate=evaluate)
-        try:
-            request = next(lane)
-            self._took_part += len(request.clients)
-            while True:
-                begin = read_clocks(self._device)
-                (answer,) = self._engine.exchange([request])
-                at_clients = at_clients.plus(read_clocks(self._device).minus(begin))
-                if isinstance(answer, Diverged):
-                    raise answer
-                self._repeat_without_gradients(request, timer)
-                request = lane.send(answer)
-        except StopIteration as end:
-            self._metrics = end.value or {}
-        return {"clients": at_clients, "arithmetic": timer.spent["client"], "server": timer.spent["server"]}
-
-    def _repeat_without_gradients(self, request: Request, timer: SectionTimer) -> None:
-        """Has the clients' work done again in plain torch, with gradients that cost nothing, and timed.
-
-        On a CPU clients come one after another; a GPU has all of them at once, as a single client whose vectors are
-        stacked: one alone would leave it idle.
-        """
-        clients, like = dict(request.clients), request.message.cloud
-        gradient = like.clone()  # its values don't matter
-        if self._device.type != "cpu":
-            gradient = like.repeat(len(clients), 1)
-            clients = {next(iter(clients)): stacked_states(list(clients.values()))}
-        anyone = next(iter(clients))
-        free = FreeGradients(like, gradient, steps=self._task.steps(anyone), samples=self._task.samples(anyone))
-        ReferenceEngine(self._heartbeat, timer).exchange([request._replace(task=free, clients=clients)])
+        timed = _TimedEngine(self._engine, self._heartbeat, timer)
+        metrics = advance(self._simulation.round(evaluate=evaluate), timed)
+        self._metrics = metrics or {}
+        self._took_part += timed.took_part
+        return {"clients": timed.spent, "arithmetic": timer.spent["client"], "server": timer.spent["server"]}
 
     def sent(self, way: str) -> Number:
         """Bytes that went ``down`` to or ``up`` from each client of a round, by the metrics of the last one."""
@@ -118,3 +94,43 @@ class TimedFederation:
             part: Times([one.wall for one in spent], [one.cpu for one in spent] if on_cores else [])
             for part, spent in self._times.items()
         }
+
+
+class _TimedEngine:
+    """An engine around another one, which times it and repeats the clients' arithmetic without gradients.
+
+    Attributes:
+        spent: The time of the clients' work.
+        took_part: The number of clients in the first phase of the round.
+    """
+
+    def __init__(self, engine: Engine, heartbeat: Heartbeat, timer: SectionTimer) -> None:
+        self._engine, self._heartbeat, self._timer = engine, heartbeat, timer
+        self.spent, self.took_part = Spent(), 0
+
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+        """Has the other engine do the work, and times it."""
+        self.took_part = self.took_part or sum(len(request.clients) for request in requests)
+        device = requests[0].message.cloud.device
+        begin = read_clocks(device)
+        answers = self._engine.exchange(requests)
+        self.spent = self.spent.plus(read_clocks(device).minus(begin))
+        for request, answer in zip(requests, answers, strict=True):
+            if not isinstance(answer, Diverged):
+                self._repeat_without_gradients(request)
+        return answers
+
+    def _repeat_without_gradients(self, request: Request) -> None:
+        """Has the clients' work done again in plain torch, with gradients that cost nothing, and timed.
+
+        On a CPU clients come one after another; a GPU has all of them at once, as a single client whose vectors are
+        stacked: one alone would leave it idle.
+        """
+        clients, like = dict(request.clients), request.message.cloud
+        gradient = like.clone()  # its values don't matter
+        if like.device.type != "cpu":
+            gradient = like.repeat(len(clients), 1)
+            clients = {next(iter(clients)): stacked_states(list(clients.values()))}
+        anyone, task = next(iter(clients)), request.task
+        free = FreeGradients(like, gradient, steps=task.steps(anyone), samples=task.samples(anyone))
+        ReferenceEngine(self._heartbeat, self._timer).exchange([request._replace(task=free, clients=clients)])

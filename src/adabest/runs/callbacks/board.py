@@ -54,20 +54,21 @@ class LaneReporter(Reporter):
         round: The last finished round.
         rounds: The last round of the run.
         speed: Local steps per second.
-        over: Whether the run has ended.
+        over: Whether the run makes no further rounds here.
+        done: Whether it is finished or diverged, and not only interrupted.
         accuracy: The last accuracy.
     """
 
     def __init__(self, label: str, first: int, rounds: int, board: "LaneBoard", bar: Reporter) -> None:
         self.label, self.first, self.round, self.rounds = label, first, first, rounds
-        self.speed, self.over, self.accuracy = 0.0, False, Accuracy()
+        self.speed, self.over, self.done, self.accuracy = 0.0, False, False, Accuracy()
         self._board, self._bar = board, bar
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.over = True
-        if kind is None or issubclass(kind, Diverged):
+        self.over, self.done = True, kind is None or issubclass(kind, Diverged)
+        if self.done:
             self._board.ended(self, "" if kind is None else f", diverged: {error}")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
@@ -107,7 +108,7 @@ class LaneBoard(Board):
     def words(self) -> str:
         """The progress of all runs, in one line."""
         at_work = [lane for lane in self._lanes if not lane.over]
-        words = [f"{len(self._lanes) - len(at_work)} of {self._runs} runs done"]
+        words = [f"{sum(lane.done for lane in self._lanes)} of {self._runs} runs done"]
         if at_work:
             slowest = min(at_work, key=lambda lane: lane.round / lane.rounds)
             words += [f"{len(at_work)} at work, the slowest in round {slowest.round}/{slowest.rounds}"]
