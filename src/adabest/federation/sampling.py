@@ -99,7 +99,8 @@ def independent_positions(
         uniforms = random.uniform(random.bits(seed, purpose, *words, block, numbers))
         if nonempty and block == 0:
             uniforms[0] *= -np.expm1(count * tails)  # the probability that there is a head
-        gaps = np.floor(np.log1p(-uniforms) / tails)
+        with np.errstate(over="ignore"):  # a probability of almost 0 has gaps that no float64 can hold
+            gaps = np.floor(np.log1p(-uniforms) / tails)
         # A gap beyond the end is cut to the end: as an int64 it could overflow.
         heads = last + np.cumsum(np.minimum(gaps, count).astype(np.int64) + 1)
         if nonempty and block == 0:

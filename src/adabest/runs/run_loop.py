@@ -254,7 +254,8 @@ def _end(started: Sequence[Callback], view: RunView, ending: Ending, cause: Base
             callback.end(view, ending)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             failure = failure or error
-            if isinstance(callback, Records):  # the run isn't on disk as it ended, and the others shouldn't say so
+            # The run isn't on disk as it ended, or a second Ctrl-C was heard: the others mustn't say that it ended so.
+            if isinstance(callback, Records | Checkpoints) or isinstance(error, KeyboardInterrupt):
                 ending = _broken_off(view, error)
     if failure is not None and cause is None:
         raise failure
