@@ -108,7 +108,7 @@ class _TimedEngine:
         self._engine, self._heartbeat, self._timer = engine, heartbeat, timer
         self.spent, self.took_part = Spent(), 0
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
         """Has the other engine do the work, and times it."""
         self.took_part = self.took_part or sum(len(request.clients) for request in requests)
         device = requests[0].message.cloud.device

@@ -1,17 +1,20 @@
 """Lanes: runs as generators, advanced in lock-step by one engine.
 
-A lane yields a ``Request`` whenever its clients have work, is sent their answers, and returns a result at its end. It
-doesn't know whether other lanes are advanced with it.
+A lane yields a ``Request`` whenever its clients have work, and is sent their ``Answers``; it yields a ``ServerStep``
+whenever its server has, and is sent an ``Update``. At its end it returns a result. It doesn't know whether other lanes
+are advanced with it.
 """
 
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from adabest.engine.interface import Answer, Answers, Engine, Request
+from adabest.algorithms.base import Update
+from adabest.engine.interface import Answers, Engine, Request
+from adabest.engine.server_step import ServerStep, take_server_steps
 from adabest.errors import Diverged
 
 Result = TypeVar("Result")
-Lane = Generator[Request, list[Answer], Result]
+Lane = Generator[Request | ServerStep, Any, Result]
 
 
 def advance(lane: Lane[Result], engine: Engine) -> Result:
@@ -29,24 +32,35 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
     An exception in a lane or in the engine is raised in all other lanes, too, so that each can save its state.
     """
     results: dict[int, Result] = {}
-    asked: dict[int, Request] = {}
+    requests: dict[int, Request] = {}
+    steps: dict[int, ServerStep] = {}
 
-    def move(number: int, answer: Answers | None) -> None:
+    def move(number: int, answer: Answers | Update | Diverged | None) -> None:
         lane = lanes[number]
         try:
             if isinstance(answer, Diverged):
-                asked[number] = lane.throw(answer)
+                asked = lane.throw(answer)
             else:
-                asked[number] = next(lane) if answer is None else lane.send(answer)
+                asked = next(lane) if answer is None else lane.send(answer)
         except StopIteration as end:
             results[number] = end.value
+            return
+        if isinstance(asked, ServerStep):
+            steps[number] = asked
+        else:
+            requests[number] = asked
 
     try:
         for number in range(len(lanes)):
             move(number, None)
-        while asked:
-            waiting = list(asked)
-            answers = engine.exchange([asked.pop(number) for number in waiting])
+        while requests or steps:
+            # Servers first, so that as many lanes as possible wait for their clients, who then train at the same time.
+            waiting = list(steps or requests)
+            answers: Sequence[Answers | Update | Diverged]
+            if steps:
+                answers = take_server_steps([steps.pop(number) for number in waiting])
+            else:
+                answers = engine.exchange([requests.pop(number) for number in waiting])
             for number, answer in zip(waiting, answers, strict=True):
                 move(number, answer)
     except BaseException as error:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.engine.interface import Answer
+from adabest.engine.interface import Answers
 from adabest.engine.state import State
 from adabest.errors import Diverged
 from adabest.tasks.base import Heartbeat, Task
@@ -19,7 +19,7 @@ def measure(
     before: State,
     after: State,
     *,
-    answers: Sequence[Answer],
+    answers: Sequence[Answers],
     scored_model: Tensor,
     averaged_model: Tensor | None,
     present: int,
@@ -33,7 +33,7 @@ def measure(
         task: The task, which judges models.
         before: The state that the round began with.
         after: The state that it leads to.
-        answers: The clients' answers.
+        answers: The clients' answers in each phase of the round.
         scored_model: The scored model of ``after``.
         averaged_model: The averaged model of ``after``, if there is one.
         present: |S^t|.
@@ -49,12 +49,13 @@ def measure(
     if averaged_model is not None:
         models["averaged"] = averaged_model
     for name, model in models.items():
-        scores = task.test(model, heartbeat)
-        if not np.isfinite(scores.loss):
-            raise Diverged(f"the test loss of the {name} model is {scores.loss}")
-        metrics |= {f"{name}_accuracy": scores.accuracy, f"{name}_loss": scores.loss}
-    metrics["train_accuracy"] = _mean([answer.accuracy for answer in answers])
-    metrics["train_loss"] = _mean([answer.loss for answer in answers])
+        tested = task.test(model, heartbeat)
+        if not np.isfinite(tested.loss):
+            raise Diverged(f"the test loss of the {name} model is {tested.loss}")
+        metrics |= {f"{name}_accuracy": tested.accuracy, f"{name}_loss": tested.loss}
+    scores = [scores.read() for own in answers for scores in own.scores]
+    metrics["train_accuracy"] = _mean([accuracy for _, accuracies in scores for accuracy in accuracies])
+    metrics["train_loss"] = _mean([loss for losses, _ in scores for loss in losses])
     validation = task.validate(scored_model, heartbeat)
     for name in ("accuracy", "spread", "worst_tenth"):
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
@@ -63,7 +64,7 @@ def measure(
     metrics["client_h_norm"] = _mean(estimate_norms)
     metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if answers else None
     metrics |= {name: float(value) for name, value in server_numbers.items()}
-    metrics |= {"present": present, "cohort": len({answer.client for answer in answers})}
+    metrics |= {"present": present, "cohort": len(answers[-1].clients) if answers else 0}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from adabest import random
+from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
@@ -30,7 +31,6 @@ from adabest.engine.gpu.layers import (
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.sample_table import DrawKeys
 from adabest.engine.shapes import InputShape, flat, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
