@@ -224,7 +224,7 @@ def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback], *
                     callback.after_evaluation(view, metrics)
             for callback in callbacks:
                 callback.after_round(view)
-    except BaseException:
+    except (Exception, KeyboardInterrupt, SystemExit):
         view.simulation.settle()  # a run that has diverged isn't saved as one that was interrupted
         raise
 
