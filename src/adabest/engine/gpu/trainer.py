@@ -70,8 +70,8 @@ class GpuTrainer:
         """
         self._device = task.model.vector.device
         self._setting = setting(task, precision or Precision())
-        self._try_out()
         self._flip_crops = task.augmentation is flip_crop
+        self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
         self._program: Program | None = None
@@ -146,7 +146,7 @@ class GpuTrainer:
             Unbatchable: If it can't be computed for many clients at once.
         """
         try:
-            Program(self._setting, 2, 1, self._device).run_dry_step()
+            Program(self._setting, 2, 1, self._device).run_dry_step(has_codes=self._flip_crops)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
