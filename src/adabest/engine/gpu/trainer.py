@@ -17,7 +17,6 @@ from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
 from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import plan_layers
-from adabest.engine.sample_table import chosen_samples, flip_crop_codes
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
@@ -203,7 +202,10 @@ class GpuTrainer:
             nothing = like.new_zeros(like.shape[-1])
             offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
         decay = [own.weight_decay + c.rho_prime for own, c in zip(training, corrections, strict=True)]
-        most = int(table.host_steps.max())
+        codes = None
+        if self._flip_crops:
+            most = int(table.host_steps.max())
+            codes = self._setting.operators.flip_crop_codes(table.keys, most, self._setting.batch)
         return Cohort(
             start=vectors([correction.start for correction in corrections]),
             offset=offset,
@@ -216,8 +218,8 @@ class GpuTrainer:
             ),
             steps=table.steps.to(torch.int32),
             keys=table.keys,
-            chosen=chosen_samples(table, self._setting.batch),
-            flip_crop_codes=flip_crop_codes(table.keys, most, self._setting.batch) if self._flip_crops else None,
+            chosen=self._setting.operators.chosen_samples(table, self._setting.batch),
+            flip_crop_codes=codes,
         )
 
 
