@@ -89,22 +89,25 @@ def weighted_sum(values: Tensor, weights: Weights | None) -> Tensor:
 
     On a CPU one after another. On a GPU a few dozen are summed at once, since each operation has to be launched.
     """
-    total = torch.zeros_like(values[0])
     if values.is_cuda:
-        return add_stacked(total, values, weights)
+        return sum_of_dozens(values, weights, values.dtype)
+    total = torch.zeros_like(values[0])
     for value, weight in zip(values, [1.0] * len(values) if weights is None else weights, strict=True):
         total += weight * value
     return total
 
 
-def add_stacked(total: Tensor, values: Tensor | Sequence[Tensor], weights: Weights | None, *, sign: int = 1) -> Tensor:
-    """Adds Σ v_i x_i to a total on a GPU, or subtracts it, a few dozen at a time; weights are one if there are none."""
+def sum_of_dozens(values: Tensor | Sequence[Tensor], weights: Weights | None, dtype: torch.dtype) -> Tensor:
+    """Σ v_i x_i, a few dozen at a time, in a type; all weights are one if there are none."""
+    device, total = values[0].device, None
     if weights is not None and not isinstance(weights, Tensor):
-        weights = send(weights, torch.float64, total.device)
+        weights = send(weights, torch.float64, device)
     for begin in range(0, len(values), _STACKED_VECTORS):
         own = values[begin : begin + _STACKED_VECTORS]
         stacked = own if isinstance(own, Tensor) else torch.stack(list(own))
         if weights is not None:
-            stacked = stacked.to(total.dtype) * weights[begin : begin + _STACKED_VECTORS].to(total.dtype)[:, None]
-        total.add_(stacked.sum(dim=0, dtype=total.dtype), alpha=sign)
+            stacked = stacked.to(dtype) * weights[begin : begin + _STACKED_VECTORS].to(dtype)[:, None]
+        part = stacked.sum(dim=0, dtype=dtype)
+        total = part if total is None else total.add_(part)
+    assert total is not None
     return total

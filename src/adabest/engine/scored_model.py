@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adabest.engine.reduction import add_stacked
+from adabest.engine.reduction import sum_of_dozens
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,14 @@ class ScoredModel:
         weight = self.weight
         for before, own in zip(previous, samples, strict=True):
             weight += own / unit if before is None else 0.0
-        total = self.total.clone()
-        if total.is_cuda:
-            add_stacked(total, models, _weights(samples, unit))
+        if self.total.is_cuda:
+            total = self.total + sum_of_dozens(models, _weights(samples, unit), torch.float64)
             there = [(before, own) for before, own in zip(previous, samples, strict=True) if before is not None]
-            add_stacked(total, [before for before, _ in there], _weights([own for _, own in there], unit), sign=-1)
+            if there:
+                weights = _weights([own for _, own in there], unit)
+                total -= sum_of_dozens([before for before, _ in there], weights, torch.float64)
         else:
+            total = self.total.clone()
             change = torch.empty_like(total)
             for model, before, own in zip(models, previous, samples, strict=True):
                 change.copy_(model)
