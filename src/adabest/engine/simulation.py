@@ -15,6 +15,7 @@ from torch import Tensor
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.evaluation import EvaluationRequest, evaluate_one_by_one
 from adabest.engine.interface import Answer, Engine, Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
@@ -186,16 +187,13 @@ class Simulation:
         metrics = None
         if evaluate:
             metrics = measure(
-                self._task,
                 self.state,
                 after,
+                evaluation=evaluate_one_by_one(self._evaluation_request(after), self._heartbeat),
                 answers=answers,
-                scored_model=self._scored_value(after.scored),
-                averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
                 estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
-                heartbeat=self._heartbeat,
             )
         after.clients.write(records)
         self.state = after
@@ -301,13 +299,20 @@ class Simulation:
             if _MODEL in record
         )
 
-    def _estimate_norms(self, after: State, answers: list[Answer]) -> list[float]:
+    def _evaluation_request(self, after: State) -> EvaluationRequest:
+        models = {"scored": self._scored_value(after.scored), "aggregate": after.aggregate, "cloud": after.cloud}
+        averaged = None if after.averaged is None else after.averaged.value(self._initial)
+        if averaged is not None:
+            models["averaged"] = averaged
+        return EvaluationRequest(self._task, models, validated="scored")
+
+    def _estimate_norms(self, after: State, answers: list[Answer]) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         If no client is present, an algorithm that needs to know the population has no message to send.
         """
         if self._algorithm.needs_population and self._roster.size == 0:
-            return []
+            return after.cloud.new_empty(0, dtype=torch.float64)
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
         latest = {answer.client: answer.state for answer in answers}

@@ -252,20 +252,20 @@ def _summary(program: Program, steps: Tensor) -> list[list[Any]]:
     """The columns of a ``TrainingResult`` after the models, with one transfer from the device."""
     most, clients = int(steps.max()), len(steps)
     batch, counts = program.losses.shape[-1], steps.to(program.losses.device)
-    losses = _sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
+    losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
     right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     made = torch.arange(most, device=losses.device)[:, None] < counts
     bad = made & ~torch.isfinite(losses)
     first = bad.to(torch.int8).argmax(dim=0)
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
-    loss = _sum_by_halves(torch.where(made, losses, 0.0)) / counts
+    loss = sum_by_halves(torch.where(made, losses, 0.0)) / counts
     accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * counts)
     rows = torch.stack([loss, accuracy, where.to(torch.float64), worst]).tolist()
     return [rows[0], rows[1], [int(step) for step in rows[2]], rows[3]]
 
 
-def _sum_by_halves(values: Tensor) -> Tensor:
+def sum_by_halves(values: Tensor) -> Tensor:
     """The sum along the first dimension, one half added to the other until one is left.
 
     Torch's own sum has an order that depends on the other dimensions, and so on how many clients there are. This one
