@@ -10,6 +10,7 @@ import torch
 
 from adabest.algorithms.base import Work
 from adabest.engine.cohort_table import CohortTable
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
@@ -24,13 +25,17 @@ class BatchedEngine:
     Full gradients, and tasks that aren't classification, go through the reference engine.
     """
 
-    def __init__(self, heartbeat: Heartbeat, make_trainer: MakeTrainer) -> None:
+    def __init__(
+        self, heartbeat: Heartbeat, make_trainer: MakeTrainer, make_evaluator: MakeEvaluator = lambda task: None
+    ) -> None:
         """Makes an engine for any number of runs.
 
         Args:
             heartbeat: Called between local steps; may raise.
             make_trainer: Makes the trainer of a task, such as ``engine.cpu.trainer.CpuTrainer``.
+            make_evaluator: Makes what judges the models of a task; by default they are judged one by one.
         """
+        self._evaluators = Evaluators(heartbeat, make_evaluator)
         self._heartbeat = heartbeat
         self._make_trainer = make_trainer
         self._reference = ReferenceEngine(heartbeat)
@@ -64,6 +69,10 @@ class BatchedEngine:
                 )
                 answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
         return [answers[number] for number in range(len(requests))]
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Judges the models of several runs, those of one kind at the same time."""
+        return self._evaluators.evaluate(requests)
 
     def _trainer(self, task: ClassificationTask) -> Trainer:
         if task.kind not in self._trainers:

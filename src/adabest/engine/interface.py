@@ -17,6 +17,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, ClientContext, ServerContext, Work
 from adabest.engine.arrival import Arrival
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.local_step import LocalTraining
 from adabest.errors import Diverged
 from adabest.tasks.base import Task
@@ -125,7 +126,7 @@ class Answers(NamedTuple):
 
 
 class Engine(Protocol):
-    """Executes the clients' side of rounds.
+    """Executes the clients' side of rounds, and judges models.
 
     Engines call a heartbeat between local steps. What it raises leaves ``exchange``.
     """
@@ -137,6 +138,9 @@ class Engine(Protocol):
             For each request its answers, or ``Diverged`` if the engine knows already that a training loss isn't finite.
             The divergence of one run doesn't affect the others.
         """
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Judges the models of several runs; one result per request."""
 
 
 def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, evaluate_one_by_one
 from adabest.engine.interface import Answers, Request, TrainingScores, client_context, stacked_states
 from adabest.engine.local_step import local_step
 from adabest.engine.sections import Observer, unobserved
@@ -23,6 +24,10 @@ class ReferenceEngine:
     def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
         """Executes requests run by run and client by client."""
         return [self._one_run(request) for request in requests]
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Judges models run by run and one after another."""
+        return [evaluate_one_by_one(request, self._heartbeat) for request in requests]
 
     def _one_run(self, request: Request) -> Answers | Diverged:
         answers = []

@@ -18,6 +18,7 @@ from adabest.algorithms.base import Algorithm, Population, ServerContext, Update
 from adabest.engine.arrival import Arrival
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.interface import Answers, Engine, Request, TrainingScores
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
@@ -175,7 +176,7 @@ class Simulation:
     def round(
         self, *, evaluate: bool = False, cohort: np.ndarray | None = None, settled: bool = True
     ) -> Lane[Metrics | None]:
-        """A round as a generator: yields requests to the clients and server steps, and is sent what they lead to.
+        """A round as a generator: yields what its clients, its server and its evaluation need, and is sent the results.
 
         It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``, but for
         a round that needn't be settled: on a GPU it is only begun, so that the next one can be prepared meanwhile, and
@@ -192,24 +193,26 @@ class Simulation:
         with self.observer("scored"):
             after = replace(after, scored=self._scored(answers, columns))
         health = _Health.of(after, answers)
-        if settled or evaluate or health.is_there:
+        if health.is_there:
+            health.check()
+        evaluation: EvaluationResult | None = None
+        if evaluate:
+            evaluation = yield self._evaluation_request(after)
+        if settled or evaluate:
             self.settle()
             health.check()
-        else:
+        elif not health.is_there:
             self._unsettled.append(_Unsettled(self.state, health))
         metrics = None
-        if evaluate:
+        if evaluation is not None:
             metrics = measure(
-                self._task,
                 self.state,
                 after,
+                evaluation=evaluation,
                 answers=answers,
-                scored_model=self._scored_value(after.scored),
-                averaged_model=None if after.averaged is None else after.averaged.value(self._initial),
                 present=self._roster.size,
                 estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
-                heartbeat=self._heartbeat,
             )
         after.clients.write(_rows(answers, columns))
         self.state = after
@@ -340,13 +343,20 @@ class Simulation:
             [float(self._task.samples(client)) if weighted else 1.0 for client in clients],
         )
 
-    def _estimate_norms(self, after: State, answers: Sequence[Answers]) -> list[float]:
+    def _evaluation_request(self, after: State) -> EvaluationRequest:
+        models = {"scored": self._scored_value(after.scored), "aggregate": after.aggregate, "cloud": after.cloud}
+        averaged = None if after.averaged is None else after.averaged.value(self._initial)
+        if averaged is not None:
+            models["averaged"] = averaged
+        return EvaluationRequest(self._task, models, validated="scored")
+
+    def _estimate_norms(self, after: State, answers: Sequence[Answers]) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         If no client is present, an algorithm that needs to know the population has no message to send.
         """
         if self._algorithm.needs_population and self._roster.size == 0:
-            return []
+            return after.cloud.new_empty(0, dtype=torch.float64)
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
         latest = _states_by_client(answers[-1]) if answers else {}

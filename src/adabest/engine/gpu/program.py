@@ -28,6 +28,7 @@ from adabest.engine.gpu.layers import (
     as_input,
     as_output_gradient,
     in_torch_layout,
+    output_border,
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
@@ -126,7 +127,7 @@ class Program:
         self.clients, self.steps = clients, steps
         self._setting, self._device = setting, device
         self._operators = setting.operators
-        self._input_shape = _input_shape(setting)
+        self._input_shape = input_shape(setting)
         master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
         self._allocator = allocate = Allocator(clients, master, device)
         self._step = torch.zeros(1, dtype=torch.int32, device=device)
@@ -154,7 +155,7 @@ class Program:
         self.losses = allocate(batch, first=(steps,))
         self.right = allocate(batch, kind=torch.uint8, first=(steps,))
         self._x = allocate(batch, *self._input_shape.stored, kind=operand)
-        self._of_scores = allocate(batch, _stored_scores(setting), kind=operand)
+        self._of_scores = allocate(batch, stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
@@ -320,7 +321,7 @@ class Program:
             work: Work
             match layer:
                 case ConvolutionLayer():
-                    border = after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
+                    border = output_border(after)
                     work = ConvolutionWork(layer, regions, setting.operators, first=first, border=border, **common)
                 case LinearLayer():
                     before = setting.layers[place - 1] if place > 0 else None
@@ -335,7 +336,7 @@ class Program:
         return works
 
 
-def _input_shape(setting: ProgramSetting) -> InputShape:
+def input_shape(setting: ProgramSetting) -> InputShape:
     """The shape in which the first layer reads its inputs."""
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
@@ -344,7 +345,8 @@ def _input_shape(setting: ProgramSetting) -> InputShape:
     return flat(channels, height, width)
 
 
-def _stored_scores(setting: ProgramSetting) -> int:
+def stored_scores(setting: ProgramSetting) -> int:
+    """The length of a row of class scores, padded where a linear layer of ours makes them."""
     last = setting.layers[-1]
     return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
 

@@ -258,19 +258,19 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
 def _summary(program: Program, cohort: Cohort) -> Tensor:
     """The numbers of ``TrainingScores``, on the device."""
     most, clients, batch = cohort.chosen.shape
-    losses = _sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
+    losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
     right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     made = torch.arange(most, device=losses.device)[:, None] < cohort.steps
     bad = made & ~torch.isfinite(losses)
     first = bad.to(torch.int8).argmax(dim=0)
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
-    loss = _sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
+    loss = sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
     accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * cohort.steps)
     return torch.stack([loss, accuracy, where.to(torch.float64), worst])
 
 
-def _sum_by_halves(values: Tensor) -> Tensor:
+def sum_by_halves(values: Tensor) -> Tensor:
     """The sum along the first dimension, one half added to the other until one is left.
 
     Torch's own sum has an order that depends on the other dimensions, and so on how many clients there are. This one
