@@ -2,6 +2,7 @@
 
 import pytest
 from side_by_side import Case, run, simulate
+from torch import Tensor
 
 from adabest.engine import estimate_norms as norms
 from adabest.engine import simulation as simulation_module
@@ -20,9 +21,9 @@ def test_stacked_norms_equal_those_of_one_client_after_another(
 ) -> None:
     seen: list[int] = []
 
-    def both(request: Request) -> list[float]:
+    def both(request: Request) -> Tensor:
         one_by_one = norms.estimate_norms(request)
-        assert norms.stacked_norms(request) == pytest.approx(one_by_one, rel=1e-12)
+        assert norms.stacked_norms(request).tolist() == pytest.approx(one_by_one.tolist(), rel=1e-12)
         seen.append(len(one_by_one))
         return one_by_one
 

@@ -24,7 +24,7 @@ from adabest.engine.cpu.aligned import LINE, aligned
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import side_by_side
-from adabest.engine.gpu.trainer import _sum_by_halves
+from adabest.engine.gpu.trainer import sum_by_halves
 from adabest.engine.layer_plan import LinearLayer, plan_layers
 from adabest.models.keyed import prepare
 from adabest.tasks.base import no_heartbeat
@@ -243,14 +243,14 @@ class TestSumByHalves:
     @given(count=st.integers(1, 70), more=st.integers(0, 70), clients=st.integers(1, 5))
     def test_other_clients_and_further_steps_of_theirs_change_no_bit(self, count: int, more: int, clients: int) -> None:
         values = torch.randn(count, clients, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-        alone = torch.stack([_sum_by_halves(own.contiguous()) for own in values.T])
+        alone = torch.stack([sum_by_halves(own.contiguous()) for own in values.T])
         zeros = values.new_zeros(more, clients)
-        assert torch.equal(_sum_by_halves(torch.cat([values, zeros])), alone)
+        assert torch.equal(sum_by_halves(torch.cat([values, zeros])), alone)
         torch.testing.assert_close(alone, values.sum(dim=0))
 
     def test_what_is_given_stays_as_it_is(self) -> None:
         values = torch.arange(5.0)
-        assert float(_sum_by_halves(values)) == 10
+        assert float(sum_by_halves(values)) == 10
         assert values.tolist() == [0, 1, 2, 3, 4]
 
 

@@ -1,5 +1,7 @@
 """The norms ‖h_i‖ of what clients keep, for the metrics."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -8,31 +10,37 @@ from adabest.engine.interface import Request, client_context, stacked_context, s
 _STACKED_CLIENTS = 32  # whose states are in memory a second time
 
 
-def estimate_norms(request: Request) -> list[float]:
+def estimate_norms(request: Request) -> Tensor:
     """‖h_i‖ of the clients of a request, at the scale in which it acts under its message.
 
     Returns:
-        One norm per client; none at all if the algorithm has no h_i.
+        One norm per client, float64, on the device of the message; none at all if the algorithm has no h_i.
     """
     if request.message.cloud.is_cuda:
         return stacked_norms(request)
-    norms = []
+    norms = list[Tensor]()
     for client, state in request.clients.items():
         context = client_context(request.task, client, request.message, request.context)
         estimate = request.algorithm.client_estimate(state, request.message, context)
         if estimate is not None:
-            norms.append(float(torch.linalg.vector_norm(estimate, dtype=torch.float64)))
-    return norms
+            norms.append(torch.linalg.vector_norm(estimate, dtype=torch.float64))
+    return torch.stack(norms) if norms else _none(request)
 
 
-def stacked_norms(request: Request) -> list[float]:
+def stacked_norms(request: Request) -> Tensor:
     """``estimate_norms`` for a few dozen clients at a time: on a GPU every operation has to be launched."""
     everyone, norms = list(request.clients), list[Tensor]()
+    whole = stacked_context(request, everyone)  # of all at once: making one copies from the host
     for first in range(0, len(everyone), _STACKED_CLIENTS):
-        clients = everyone[first : first + _STACKED_CLIENTS]
-        states = stacked_states([request.clients[client] for client in clients])
-        estimate = request.algorithm.client_estimate(states, request.message, stacked_context(request, clients))
+        some = slice(first, first + _STACKED_CLIENTS)
+        states = stacked_states([request.clients[client] for client in everyone[some]])
+        context = replace(whole, steps=whole.steps[some], samples=whole.samples[some])
+        estimate = request.algorithm.client_estimate(states, request.message, context)
         if estimate is None:
-            return []
+            return _none(request)
         norms.append(torch.linalg.vector_norm(estimate, dim=1, dtype=torch.float64))
-    return torch.cat(norms).tolist() if norms else []
+    return torch.cat(norms) if norms else _none(request)
+
+
+def _none(request: Request) -> Tensor:
+    return torch.empty(0, dtype=torch.float64, device=request.message.cloud.device)

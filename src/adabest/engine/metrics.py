@@ -6,78 +6,91 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.engine.interface import Answer
+from adabest.engine.evaluation import EvaluationResult
+from adabest.engine.interface import Answers
 from adabest.engine.state import State
 from adabest.errors import Diverged
-from adabest.tasks.base import Heartbeat, Task
 
 Metrics = dict[str, float | int | None]
 
+# What is read from the device; the server's numbers have a prefix, since an algorithm may call them anything.
+_CLOUD, _H, _ESTIMATES, _ANGLE, _SERVER = "cloud", "h", "estimates", "angle", "server."
+
 
 def measure(
-    task: Task,
     before: State,
     after: State,
     *,
-    answers: Sequence[Answer],
-    scored_model: Tensor,
-    averaged_model: Tensor | None,
+    evaluation: EvaluationResult,
+    answers: Sequence[Answers],
     present: int,
-    estimate_norms: Sequence[float],
+    estimate_norms: Tensor,
     server_numbers: Mapping[str, Tensor],
-    heartbeat: Heartbeat,
 ) -> Metrics:
     """The metrics of a round; None where one doesn't apply or is too large for a number.
 
+    All numbers that lie on a device are read with one copy, since each copy waits for the device.
+
     Args:
-        task: The task, which judges models.
         before: The state that the round began with.
         after: The state that it leads to.
-        answers: The clients' answers.
-        scored_model: The scored model of ``after``.
-        averaged_model: The averaged model of ``after``, if there is one.
+        evaluation: The scores of the models of ``after``.
+        answers: The clients' answers in each phase of the round.
         present: |S^t|.
-        estimate_norms: ‖h_i‖ of all clients that have taken part.
+        estimate_norms: ‖h_i‖ of all clients that have taken part, float64 ``[clients]``.
         server_numbers: Numbers of the server's state that the algorithm reports.
-        heartbeat: Called now and then; what it raises ends the measuring.
 
     Raises:
         Diverged: If a model's test loss isn't finite.
     """
     metrics: Metrics = {"round": after.round}
-    models = {"scored": scored_model, "aggregate": after.aggregate, "cloud": after.cloud}
-    if averaged_model is not None:
-        models["averaged"] = averaged_model
-    for name, model in models.items():
-        scores = task.test(model, heartbeat)
-        if not np.isfinite(scores.loss):
-            raise Diverged(f"the test loss of the {name} model is {scores.loss}")
-        metrics |= {f"{name}_accuracy": scores.accuracy, f"{name}_loss": scores.loss}
-    metrics["train_accuracy"] = _mean([answer.accuracy for answer in answers])
-    metrics["train_loss"] = _mean([answer.loss for answer in answers])
-    validation = task.validate(scored_model, heartbeat)
+    for name, tested in evaluation.tests.items():
+        if not np.isfinite(tested.loss):
+            raise Diverged(f"the test loss of the {name} model is {tested.loss}")
+        metrics |= {f"{name}_accuracy": tested.accuracy, f"{name}_loss": tested.loss}
+    scores = [scores.read() for own in answers for scores in own.scores]
+    metrics["train_accuracy"] = _mean([accuracy for _, accuracies in scores for accuracy in accuracies])
+    metrics["train_loss"] = _mean([loss for losses, _ in scores for loss in losses])
     for name in ("accuracy", "spread", "worst_tenth"):
+        validation = evaluation.validation
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
-    metrics["cloud_norm"] = _norm(after.cloud)
-    metrics["h_norm"] = None if after.h is None else _norm(after.h)
-    metrics["client_h_norm"] = _mean(estimate_norms)
-    metrics["h_cosine"] = _cosine(before.h, before.cloud - after.aggregate) if answers else None
-    metrics |= {name: float(value) for name, value in server_numbers.items()}
-    metrics |= {"present": present, "cohort": len({answer.client for answer in answers})}
+    numbers = {_CLOUD: _norm(after.cloud), _ESTIMATES: estimate_norms}
+    if after.h is not None:
+        numbers[_H] = _norm(after.h)
+    if before.h is not None and answers:
+        moved = before.cloud - after.aggregate
+        product = torch.dot(before.h.to(torch.float64), moved.to(torch.float64))
+        numbers[_ANGLE] = torch.stack([product, _norm(before.h), _norm(moved)])
+    read = _read(numbers | {_SERVER + name: torch.as_tensor(value) for name, value in server_numbers.items()})
+    metrics["cloud_norm"] = read[_CLOUD][0]
+    metrics["h_norm"] = read[_H][0] if _H in read else None
+    metrics["client_h_norm"] = _mean(read[_ESTIMATES])
+    metrics["h_cosine"] = _cosine(*read[_ANGLE]) if _ANGLE in read else None
+    metrics |= {name: read[_SERVER + name][0] for name in server_numbers}
+    metrics |= {"present": present, "cohort": len(answers[-1].clients) if answers else 0}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 
 
-def _norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+def _read(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The numbers in tensors, with one copy from each device that they lie on."""
+    found: dict[str, list[float]] = {}
+    for device in {tensor.device for tensor in tensors.values()}:
+        here = {name: tensor.flatten() for name, tensor in tensors.items() if tensor.device == device}
+        numbers = torch.cat([tensor.to(torch.float64) for tensor in here.values()]).tolist()
+        for name, tensor in here.items():
+            found[name], numbers = numbers[: len(tensor)], numbers[len(tensor) :]
+    return found
 
 
-def _cosine(a: Tensor | None, b: Tensor) -> float | None:
-    """The cosine of an angle; None where a vector is missing or zero."""
-    if a is None or _norm(a) == 0 or _norm(b) == 0:
-        return None
-    product = torch.dot(a.to(torch.float64), b.to(torch.float64))
-    return float(product) / (_norm(a) * _norm(b))
+def _norm(vector: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
+    return norm
+
+
+def _cosine(product: float, one: float, other: float) -> float | None:
+    """The cosine of the angle between two vectors out of their product and norms; None where one is zero."""
+    return None if one == 0 or other == 0 else product / (one * other)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -175,16 +175,11 @@ class ClassificationTask:
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
         """Accuracy on each validation client, summarised."""
-        held_out = self.partition.validation
-        if len(held_out) == 0:
+        if len(self.partition.validation) == 0:
             return None
-        counts = self.partition.samples[held_out]
-        chosen = torch.from_numpy(np.concatenate([self.partition.of(client) for client in held_out])).to(self._device)
+        chosen = torch.from_numpy(validation_samples(self.partition)).to(self._device)
         _, right = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
-        owner = np.repeat(np.arange(len(held_out)), counts)
-        accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
-        worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
-        return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
+        return validation_scores(self.partition, right)
 
     def _batches_of(self, client: int, round_number: int) -> Tensor:
         """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for."""
@@ -272,6 +267,26 @@ class ClassificationTask:
             raise InputError(
                 "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
             )
+
+
+def validation_samples(partition: Partition) -> np.ndarray:
+    """The samples of the validation clients, those of the first one first."""
+    return np.concatenate([partition.of(client) for client in partition.validation])
+
+
+def validation_scores(partition: Partition, right: np.ndarray) -> ValidationScores:
+    """Accuracy on each validation client, summarised.
+
+    Args:
+        partition: A partition with validation clients.
+        right: For each of their samples, in the order of ``validation_samples``, whether it is classified rightly.
+    """
+    held_out = partition.validation
+    counts = partition.samples[held_out]
+    owner = np.repeat(np.arange(len(held_out)), counts)
+    accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
+    worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
+    return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
 
 
 def _fingerprint_of_fixed(module: nn.Module) -> str:

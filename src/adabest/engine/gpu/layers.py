@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
 
+from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, LinearLayer
-from adabest.engine.sample_table import DrawKeys
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
 from adabest.models.keyed import set_dropout_key
 
 
@@ -33,8 +33,38 @@ class Allocator:
         return tensor
 
 
-class ConvolutionWork:
-    """A convolution with relu and pooling."""
+class ConvolutionForward:
+    """The forward pass of a convolution with relu and pooling."""
+
+    def __init__(
+        self,
+        layer: ConvolutionLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+    ) -> None:
+        shape = layer.shape
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
+        rows, columns = shape.pooled
+        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored_outputs)
+        self._kind = allocate(batch, rows, columns, shape.stored_outputs, kind=torch.uint8)
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, with its border."""
+        self._x = x
+        bias = None if self._bias is None else self._bias.of(parameters)
+        weight = self._weight.of(parameters)
+        self._operators.convolve(self._shape, pace, x, weight, bias, self.output, self._kind)
+        return self.output
+
+
+class ConvolutionWork(ConvolutionForward):
+    """A convolution with relu and pooling, both ways."""
 
     def __init__(
         self,
@@ -47,27 +77,14 @@ class ConvolutionWork:
         batch: int,
         allocate: Allocator,
     ) -> None:
+        super().__init__(layer, regions, operators, border=border, batch=batch, allocate=allocate)
         shape = layer.shape
-        self.layer = layer
-        self._shape, self._operators = shape, operators
-        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
-        rows, columns = shape.pooled
         outputs, parts = shape.stored_outputs, operators.parts(shape, batch)
         sums = torch.promote_types(allocate.dtype, torch.float32)
-        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], outputs)
-        self._kind = allocate(batch, rows, columns, outputs, kind=torch.uint8)
         self._partial = allocate(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
         self._bias_partial = allocate(parts.pools if first else parts.spread, outputs, kind=sums)
         self._dense = None if first else allocate(batch, *shape.dense, outputs)
         self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored_input[2])
-
-    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys) -> Tensor:
-        """The output, with its border."""
-        self._x = x
-        bias = None if self._bias is None else self._bias.of(parameters)
-        weight = self._weight.of(parameters)
-        self._operators.convolve(self._shape, pace, x, weight, bias, self.output, self._kind)
-        return self.output
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
         """The gradient of the input, without border; None for the first layer."""
@@ -89,8 +106,33 @@ class ConvolutionWork:
         operators.fold(direction, pace, self._weight, partial, self._bias, bias)
 
 
-class LinearWork:
-    """A linear layer with relu."""
+class LinearForward:
+    """The forward pass of a linear layer with relu."""
+
+    def __init__(
+        self,
+        layer: LinearLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        batch: int,
+        allocate: Allocator,
+    ) -> None:
+        self.layer = layer
+        self._shape, self._operators = layer.shape, operators
+        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
+        self.output = allocate(batch, layer.shape.stored_outputs)
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, padded."""
+        self._x = x.flatten(2)
+        bias = None if self._bias is None else self._bias.of(parameters)
+        self._operators.linear(self._shape, pace, self._x, self._weight.of(parameters), bias, self.output)
+        return self.output
+
+
+class LinearWork(LinearForward):
+    """A linear layer with relu, both ways."""
 
     def __init__(
         self,
@@ -103,19 +145,9 @@ class LinearWork:
         batch: int,
         allocate: Allocator,
     ) -> None:
-        self.layer = layer
-        self._shape, self._operators = layer.shape, operators
+        super().__init__(layer, regions, operators, batch=batch, allocate=allocate)
         self._first, self._after_relu = first, after_relu
-        self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
-        self.output = allocate(batch, layer.shape.stored_outputs)
         self._gradient = allocate(batch, 0 if first else layer.shape.inputs)
-
-    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys) -> Tensor:
-        """The output, padded."""
-        self._x = x.flatten(2)
-        bias = None if self._bias is None else self._bias.of(parameters)
-        self._operators.linear(self._shape, pace, self._x, self._weight.of(parameters), bias, self.output)
-        return self.output
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
         """The gradient of the input, through the relu of a linear layer before it; None for the first layer."""
@@ -199,13 +231,19 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
+Forward = ConvolutionForward | LinearForward
 Work = ConvolutionWork | LinearWork | FunctionalWork
 
 
-def in_torch_layout(value: Tensor, before: Work | None, shape: tuple[int, ...]) -> Tensor:
+def output_border(after: Layer | None) -> tuple[int, int]:
+    """The zeros around a convolution's output, in rows and columns: the padding of the layer after it."""
+    return after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
+
+
+def in_torch_layout(value: Tensor, before: Work | Forward | None, shape: tuple[int, ...]) -> Tensor:
     """The output of a layer, or an input from the data set, in torch's own layout ``[clients, batch, *shape]``."""
     lead = value.shape[:2]
-    if isinstance(before, ConvolutionWork):
+    if isinstance(before, ConvolutionForward):
         inside = twins.interior(value, before.layer.shape.pooled)[..., : before.layer.shape.outputs]
         return inside.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
     features = torch.Size(shape).numel()

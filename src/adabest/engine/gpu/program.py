@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from adabest import random
+from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
@@ -27,10 +28,10 @@ from adabest.engine.gpu.layers import (
     as_input,
     as_output_gradient,
     in_torch_layout,
+    output_border,
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.sample_table import DrawKeys
 from adabest.engine.shapes import InputShape, flat, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -126,7 +127,7 @@ class Program:
         self.clients, self.steps = clients, steps
         self._setting, self._device = setting, device
         self._operators = setting.operators
-        self._input_shape = _input_shape(setting)
+        self._input_shape = input_shape(setting)
         master, operand, batch, size = setting.master, setting.operand, setting.batch, setting.packing.size
         self._allocator = allocate = Allocator(clients, master, device)
         self._step = torch.zeros(1, dtype=torch.int32, device=device)
@@ -154,7 +155,7 @@ class Program:
         self.losses = allocate(batch, first=(steps,))
         self.right = allocate(batch, kind=torch.uint8, first=(steps,))
         self._x = allocate(batch, *self._input_shape.stored, kind=operand)
-        self._of_scores = allocate(batch, _stored_scores(setting), kind=operand)
+        self._of_scores = allocate(batch, stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
@@ -165,15 +166,19 @@ class Program:
         """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
         return self._allocator.bytes
 
-    def run_dry_step(self) -> None:
-        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture."""
+    def run_dry_step(self, *, has_codes: bool) -> None:
+        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture.
+
+        Args:
+            has_codes: Whether training will flip and crop images, so that only its kernels are compiled.
+        """
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
                 if self._device.type == "cuda":
-                    self._capture(has_codes=False, has_offset=False)
+                    self._capture(has_codes, has_offset=False)
                 else:
-                    self._work(has_codes=False, has_offset=False)
+                    self._work(has_codes, has_offset=False)
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
@@ -217,11 +222,12 @@ class Program:
         self._graphs[has_codes, has_offset].replay()
 
     def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
-        """Captures a step as a CUDA graph, after trials that compile its kernels; parameters stay as they were."""
+        """Captures a step as a CUDA graph, after its kernels are compiled and tried; parameters stay as they were."""
         before = self._w.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
+            self._operators.compile_together(lambda: self._work(has_codes, has_offset))
             for _ in range(_WARM_UP):
                 self._step.zero_()
                 self._work(has_codes, has_offset)
@@ -315,7 +321,7 @@ class Program:
             work: Work
             match layer:
                 case ConvolutionLayer():
-                    border = after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
+                    border = output_border(after)
                     work = ConvolutionWork(layer, regions, setting.operators, first=first, border=border, **common)
                 case LinearLayer():
                     before = setting.layers[place - 1] if place > 0 else None
@@ -330,7 +336,7 @@ class Program:
         return works
 
 
-def _input_shape(setting: ProgramSetting) -> InputShape:
+def input_shape(setting: ProgramSetting) -> InputShape:
     """The shape in which the first layer reads its inputs."""
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
@@ -339,7 +345,8 @@ def _input_shape(setting: ProgramSetting) -> InputShape:
     return flat(channels, height, width)
 
 
-def _stored_scores(setting: ProgramSetting) -> int:
+def stored_scores(setting: ProgramSetting) -> int:
+    """The length of a row of class scores, padded where a linear layer of ours makes them."""
     last = setting.layers[-1]
     return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
 

@@ -1,0 +1,270 @@
+"""The evaluator for GPUs: the models of many runs are judged side by side, by the kernels that clients train with.
+
+Models take the places of clients, and parts of the data the places of local steps: in step s every model classifies its
+s-th ``samples_at_once`` samples. Nothing waits for the GPU until all scores are copied at the end.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
+from adabest.engine.gpu.kernels import twins
+from adabest.engine.gpu.kernels.buffers import Pace, Source
+from adabest.engine.gpu.layers import (
+    Allocator,
+    ConvolutionForward,
+    Forward,
+    LinearForward,
+    in_torch_layout,
+    output_border,
+)
+from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
+from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
+from adabest.engine.trainer import Unbatchable
+from adabest.federation.partition import Partition
+from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+from adabest.tasks.classification import ClassificationTask, validation_samples, validation_scores
+
+_BYTES = 2**29  # of the buffers, which are there only during an evaluation
+_MODELS = 8  # for which the buffers should suffice: fewer models at a time leave a large GPU idle
+_FEWEST_SAMPLES, _MOST_SAMPLES = 64, 500
+
+
+def make_gpu_evaluator(task: ClassificationTask, precision: Precision) -> "GpuEvaluator | None":
+    """The evaluator for all tasks of a task's kind; None if their models are to be judged one by one.
+
+    Runs in bfloat16 or TF32 are judged in TF32, all others one by one: in float32, or where libraries choose the order
+    of sums, which may depend on the number of models.
+
+    Args:
+        task: One of the tasks.
+        precision: The number formats of training.
+    """
+    own = task.model.vector.is_cuda and task.model.vector.dtype == torch.float32
+    if not own or not (precision.half or precision.tf32):
+        return None
+    try:
+        evaluator = GpuEvaluator(task)
+    except Unbatchable:
+        return None
+    return evaluator if evaluator.sums_by_model else None
+
+
+class GpuEvaluator:
+    """Judges models of tasks of one kind (an ``Evaluator``).
+
+    It works on a CPU as well, in plain torch.
+
+    Attributes:
+        samples_at_once: How many samples each model classifies at a time. It depends on the model's shape alone, and so
+            do the kernels that are compiled for it.
+        sums_by_model: Whether all sums are made by kernels of ours, so that scores don't depend on the other models.
+    """
+
+    def __init__(self, task: ClassificationTask, operand: torch.dtype | None = None) -> None:
+        """Finds out whether the task's models can be judged side by side.
+
+        Args:
+            task: One of the tasks whose models are judged.
+            operand: The type of activations and products; by default the model's own. Float32 products are made in
+                TF32 by a GPU's matrix units.
+
+        Raises:
+            Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy or the data aren't tensors.
+        """
+        own = setting(task, Precision(tf32=True))
+        if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
+            raise Unbatchable("the model has layers other than convolutions and linear layers")
+        if own.loss is not None:
+            raise Unbatchable("the loss isn't cross-entropy")
+        if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
+            raise Unbatchable("the data aren't tensors")
+        self._setting = replace(own, operand=operand or own.master)
+        self._device = task.model.vector.device
+        self._test = task.data.x_test.contiguous(), task.data.y_test.contiguous()
+        each = _Pass(self._setting, 1, 1, torch.device("meta")).bytes
+        self.samples_at_once = min(_MOST_SAMPLES, max(_FEWEST_SAMPLES, _BYTES // (_MODELS * each)))
+        self.sums_by_model = own.operators is not twins
+        self._models_at_once = max(1, _BYTES // (self.samples_at_once * each))
+        self._tables: dict[int, _Table] = {}
+        self._test_table = self._table(np.arange(len(self._test[1])))
+
+    def evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
+        """Judges the models of several runs, as many as fit at a time; one result per request."""
+        current = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
+        with current, torch.no_grad():
+            while True:
+                try:
+                    return self._evaluate(requests, heartbeat)
+                except torch.OutOfMemoryError:
+                    if self._models_at_once == 1:
+                        raise
+                self._models_at_once //= 2
+
+    def _evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
+        # In some algorithms the cloud model is the aggregate model: it is judged once.
+        models = {id(model): model for request in requests for model in request.models.values()}
+        validated = {
+            number: request for number, request in enumerate(requests) if len(_partition(request).validation) > 0
+        }
+        tables = [self._validation_table(_partition(request)) for request in validated.values()]
+        test = self._judge(list(models.values()), [self._test_table] * len(models), heartbeat, test=True)
+        judged = [request.models[request.validated] for request in validated.values()]
+        rows = self._judge(judged, tables, heartbeat, test=False)
+        samples = len(self._test[1])
+        loss = sum_by_halves(test.losses[:, :samples].to(torch.float64).T.contiguous()) / samples
+        right = test.right[:, :samples].sum(dim=1, dtype=torch.int64)
+        pieces = [loss.view(torch.uint8), right.view(torch.uint8), rows.right.flatten()]
+        losses, counts, bits = np.split(torch.cat(pieces).cpu().numpy(), np.cumsum([len(loss) * 8, len(right) * 8]))
+        accuracies = counts.view(np.int64) / samples
+        scores = {
+            key: Scores(float(loss), float(accuracy))
+            for key, loss, accuracy in zip(models, losses.view(np.float64), accuracies, strict=True)
+        }
+        validations: dict[int, ValidationScores] = {}
+        for (number, request), table, row in zip(
+            validated.items(), tables, bits.reshape(rows.right.shape), strict=True
+        ):
+            validations[number] = validation_scores(_partition(request), row[: table.samples])
+        return [
+            EvaluationResult(
+                {name: scores[id(model)] for name, model in request.models.items()}, validations.get(number)
+            )
+            for number, request in enumerate(requests)
+        ]
+
+    def _judge(
+        self, models: Sequence[Tensor], tables: "Sequence[_Table]", heartbeat: Heartbeat, *, test: bool
+    ) -> "_Judgement":
+        """The losses of all models on the samples of their tables, as many models at a time as fit."""
+        own, device = self._setting, self._device
+        steps = max((len(table.chosen) for table in tables), default=0)
+        inputs, labels = self._test if test else (own.inputs, own.labels)
+        shape = (len(models), steps * self.samples_at_once)
+        found = _Judgement(
+            torch.empty(shape, dtype=own.master, device=device), torch.empty(shape, dtype=torch.uint8, device=device)
+        )
+        parts = -(-len(models) // self._models_at_once)
+        bounds = [len(models) * part // parts for part in range(parts + 1)] if parts else [0]
+        forward: _Pass | None = None
+        for first, last in itertools.pairwise(bounds):
+            if forward is None or forward.models != last - first:
+                forward = None  # frees its memory before the next one takes some
+                forward = _Pass(own, last - first, self.samples_at_once, device)
+            packed = own.packing.pack(torch.stack(list(models[first:last]))).to(own.operand)
+            chosen = torch.stack([table.padded(steps) for table in tables[first:last]], dim=1)
+            paces = torch.cat([table.steps for table in tables[first:last]])
+            source = Source(inputs, labels, own.mean, own.deviation, chosen, None)
+            part = forward.run(packed, source, paces, heartbeat)
+            found.losses[first:last] = part.losses
+            found.right[first:last] = part.right
+        return found
+
+    def _table(self, samples: np.ndarray) -> "_Table":
+        """The table of samples, each step's in a row; what the last row lacks is filled up with the first sample."""
+        steps = -(-len(samples) // self.samples_at_once)
+        rows = np.full((steps, self.samples_at_once), samples[0], dtype=np.int32)
+        rows.reshape(-1)[: len(samples)] = samples
+        return _Table(
+            torch.from_numpy(rows).to(self._device),
+            torch.tensor([steps], dtype=torch.int32, device=self._device),
+            len(samples),
+            None,
+        )
+
+    def _validation_table(self, partition: Partition) -> "_Table":
+        """The table of a partition's validation samples, copied to the device once."""
+        if id(partition) not in self._tables:
+            table = self._table(validation_samples(partition))
+            self._tables[id(partition)] = table._replace(owner=partition)
+        return self._tables[id(partition)]
+
+
+class _Table(NamedTuple):
+    """The samples on which a model is judged.
+
+    Attributes:
+        chosen: The samples of each step, int32 ``[steps, samples at once]``.
+        steps: How many steps there are, int32 ``[1]``.
+        samples: How many samples there are.
+        owner: Keeps the partition alive, by whose ``id()`` the table is found.
+    """
+
+    chosen: Tensor
+    steps: Tensor
+    samples: int
+    owner: Partition | None
+
+    def padded(self, steps: int) -> Tensor:
+        """The samples with rows for more steps, which aren't made: any sample does."""
+        rows = torch.arange(steps, device=self.chosen.device).clamp(max=len(self.chosen) - 1)
+        return self.chosen if steps == len(self.chosen) else self.chosen[rows]
+
+
+class _Judgement(NamedTuple):
+    """The loss of each sample, ``[models, samples]``, and whether it is classified rightly.
+
+    Where a model has fewer samples than another, the rest of its row is arbitrary.
+    """
+
+    losses: Tensor
+    right: Tensor
+
+
+class _Pass:
+    """The buffers and layers with which a number of models classify samples side by side.
+
+    Attributes:
+        models: The number of models.
+        bytes: The bytes of its buffers.
+    """
+
+    def __init__(self, own: ProgramSetting, models: int, samples: int, device: torch.device) -> None:
+        self.models = models
+        self._setting, self._samples, self._device = own, samples, device
+        self._input_shape = input_shape(own)
+        allocate = Allocator(models, own.operand, device)
+        self._x = allocate(samples, *self._input_shape.stored)
+        self._unused_gradient = allocate(samples, stored_scores(own))
+        common: dict[str, Any] = {"batch": samples, "allocate": allocate}
+        self._layers = list[Forward]()
+        for place, (layer, regions) in enumerate(zip(own.layers, own.packing.regions, strict=True)):
+            assert not isinstance(layer, FunctionalLayer)
+            if isinstance(layer, ConvolutionLayer):
+                border = output_border(own.layers[place + 1] if place + 1 < len(own.layers) else None)
+                self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
+            else:
+                self._layers.append(LinearForward(layer, regions, own.operators, **common))
+        self.bytes = allocate.bytes
+
+    def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat) -> _Judgement:
+        """Judges all models, packed, on their samples; ``steps`` says how many steps each makes."""
+        own = self._setting
+        table = tuple(source.chosen.shape)
+        losses = torch.zeros(table, dtype=own.master, device=self._device)
+        right = torch.zeros(table, dtype=torch.uint8, device=self._device)
+        pace = Pace(torch.zeros(1, dtype=torch.int32, device=self._device), steps)
+        for _ in range(table[0]):
+            heartbeat()
+            own.operators.gather(self._input_shape, source, pace, self._x)
+            value = self._x
+            for layer in self._layers:
+                value = layer.forward(value, packed, pace)
+            if value.ndim != 3:
+                value = in_torch_layout(value, self._layers[-1], (own.classes,))
+            own.operators.cross_entropy(source, pace, value, own.classes, self._unused_gradient, losses, right)
+            pace.step.add_(1)
+        return _Judgement(*(each.transpose(0, 1).flatten(1) for each in (losses, right)))
+
+
+def _partition(request: EvaluationRequest) -> Partition:
+    assert isinstance(request.task, ClassificationTask)
+    return request.task.partition
