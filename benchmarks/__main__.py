@@ -64,7 +64,7 @@ def _speed(arguments: argparse.Namespace, command: str) -> int:
     from benchmarks import measures, page, speed
 
     tasks, arms = speed.choose_tasks(arguments.tasks), speed.choose_arms(arguments.device, arguments.arms)
-    earlier = files.read(arguments.out / page.RESULTS, {"runs", "results"}) if arguments.merge else None
+    earlier = files.read(arguments.out / page.RESULTS, page.KEYS) if arguments.merge else None
     measured = speed.measure(
         arguments.device,
         tasks,

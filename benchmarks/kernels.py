@@ -167,12 +167,16 @@ def step_of(program: Program, *, offset: bool) -> Callable[[], None]:
     return step
 
 
+def microseconds(case: Any, clients: int, *, offset: bool) -> float:
+    """The time of a client-step by the kernels alone, in bfloat16 with float32 sums, at a number of clients."""
+    return seconds(step_of(ready(case, clients, Fused("tf32")), offset=offset)) / clients * 1e6
+
+
 def time() -> None:
     """Whole steps and their parts, in bfloat16 with float32 sums."""
     for case in TIMED:
         for clients in (10, 50, 100, 500):
-            program = ready(case, clients, Fused("tf32"))
-            with_offset, without = (seconds(step_of(program, offset=o)) / clients * 1e6 for o in (True, False))
+            with_offset, without = (microseconds(case, clients, offset=o) for o in (True, False))
             rate = GFLOP[case[0]] / with_offset * 1e3
             print(
                 f"{case[0]}, {clients} clients: {with_offset:.2f} us per client-step ({rate:.0f} TFLOP/s), "

@@ -43,7 +43,12 @@ def merge(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     used = sorted({row["run"] for row in rows})
     number = {old: new for new, old in enumerate(used)}
     runs = [*before["runs"], *after["runs"]]
-    return {"runs": [runs[old] for old in used], "results": [{**row, "run": number[row["run"]]} for row in rows]}
+    others = {name: value for name, value in before.items() if name not in ("runs", "results")}
+    return {
+        **others,
+        "runs": [runs[old] for old in used],
+        "results": [{**row, "run": number[row["run"]]} for row in rows],
+    }
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,12 +1,16 @@
 """The results of ``speed`` for readers: a page and a figure for each device, written from the JSON file alone."""
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
+from adabest.report.palette import BLUE, GREY
 from adabest.report.table import Table
 from benchmarks import machine
 from benchmarks.files import Content
@@ -16,6 +20,7 @@ from benchmarks.tasks import TASKS, Task
 Row = dict[str, Any]
 
 RESULTS = "results/speed.json"
+KEYS = {"runs", "results", "whole_jobs"}  # of that file
 
 _HEAD = (
     *("", "s a round", "median", "times adabest", "samples/s", "µs a client-step"),
@@ -27,7 +32,20 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "hand-written": {"facecolor": "#bbbbbb", "edgecolor": "#000000"},
     "framework": {"facecolor": "#ffffff", "edgecolor": "#000000", "hatch": "////"},
 }
-_MARKERS = "osD^vP*X<>hd"
+# The ways to train a round on a GPU, by the starts of their arms' names: of several that fit, the longest counts.
+_FAMILIES = {
+    "adabest": "adabest",
+    "im2col": "torch, im2col and bmm",
+    "vmap": "torch, vmap and CUDA graph",
+    "jax": "JAX or DrJAX, vmap",
+    "drjax": "JAX or DrJAX, vmap",
+    "graph": "a loop over clients as a CUDA graph",
+    "pfl-5": "pfl, 5 processes",
+    "pfl": "a loop over clients: torch or pfl",
+    "eager": "a loop over clients: torch or pfl",
+}
+_WIDTH = 100  # the clients at which families are compared; those that train one after another are measured with fewer
+_FIRST = "paper"  # the task of the GPU's figure
 _DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
@@ -49,6 +67,8 @@ def page(found: Mapping[str, Any]) -> str:
         rows = _of(found, device)
         if rows:
             parts += _section(device, title, rows, found["runs"])
+    if found.get("whole_jobs"):
+        parts += _whole_jobs(found["whole_jobs"])
     parts.append(_NOTES)
     return "\n".join(parts)
 
@@ -108,6 +128,44 @@ def _why(row: Row) -> str:
     return f"failed: `{row.get('error', 'it was not measured')}`"
 
 
+def _whole_jobs(jobs: Mapping[str, Row]) -> list[str]:
+    """The section of whole jobs: each beside its kernels alone, which were timed in the same call."""
+    parts = ["## Whole jobs\n", _JOBS]
+    runs = {json.dumps(row["run"], sort_keys=True): row["run"] for row in jobs.values()}
+    commands = [
+        f"{machine.words(run)}. Commit {run['commit']}, {run['date']}:\n\n<!-- not run: it needs a GPU -->\n"
+        f"```sh\n{run['command']}\n```\n"
+        for run in runs.values()
+    ]
+    return [*parts, *commands, jobs_table(jobs).markdown()]
+
+
+def jobs_table(jobs: Mapping[str, Row]) -> Table:
+    """Whole jobs in numbers."""
+    head = ("what", "end to end", "kernels alone in the same call", "beside", "ratio", "done at", "")
+    rows = []
+    for row in jobs.values():
+        beside_kernels = "kernel" in row["beside"]
+        kernels = row["other"] if beside_kernels else row.get("kernels")
+        unit = " s" if row["unit"] == "s" else " µs"
+        rows.append(
+            (
+                row["what"],
+                short(row["end_to_end"]) + unit,
+                "–" if kernels is None else short(kernels) + unit,
+                "kernels" if beside_kernels else f"{row['beside']}: {_or_dash(row['other'], unit)}",
+                "–" if row["ratio"] is None else f"{row['ratio']:.2f}",
+                row["done_at"] or "–",
+                {True: "reached", False: "not reached", None: ""}[row["reached"]],
+            )
+        )
+    return Table(head, tuple(rows))
+
+
+def _or_dash(value: float | None, unit: str) -> str:
+    return "–" if value is None else short(value) + unit
+
+
 def _work(task: Task) -> str:
     return (
         f"{task.population:,} clients × {task.samples} samples, {task.cohort} a round, {task.epochs} "
@@ -118,31 +176,73 @@ def _work(task: Task) -> str:
 
 def _alternative(device: str) -> str:
     if device == "cuda":
-        return "Microseconds a client-step over clients in parallel, for each task"
+        return "Microseconds a client-step of the best of each family of ways to train, the paper's CNN"
     return "Seconds a round of each arm, for each task"
 
 
 def figure(found: Mapping[str, Any], device: str) -> Figure:
-    """One panel a task: bars, or on a GPU, where numbers of clients differ, lines over the clients in parallel."""
+    """Bars: one panel a task with all arms, or on a GPU, where there are many, one bar for each family of ways."""
     rows = [row for row in _of(found, device) if "seconds_a_round" in row]
     tasks = [task for task in TASKS.values() if any(row["task"] == task.name for row in rows)]
+    if device == "cuda":
+        tasks = [task for task in tasks if task.name == _FIRST] or tasks[:1]
     most = max((sum(row["task"] == task.name for row in rows) for task in tasks), default=1)
-    height = 1.2 + 0.26 * most if device == "cpu" else 5.6
-    looks = _line_looks(rows)
-    drawn = Figure(figsize=(5.2 * max(1, len(tasks)), height), layout="constrained")
+    size = (7.0, 3.2) if device == "cuda" else (5.2 * max(1, len(tasks)), 1.2 + 0.26 * most)
+    drawn = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(drawn)
     for axes, task in zip(drawn.subplots(1, max(1, len(tasks)), squeeze=False)[0], tasks, strict=False):
         chosen = [row for row in rows if row["task"] == task.name]
-        if len({row["clients"] for row in chosen}) == 1:
-            _bars(axes, chosen)
+        if device == "cuda":
+            _family_bars(axes, families(chosen))
         else:
-            _lines(axes, chosen, looks)
+            _bars(axes, chosen)
         axes.set_title(task.title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-    if device == "cuda":
-        lines = {str(line.get_label()): line for axes in drawn.axes for line in axes.lines}
-        drawn.legend(handles=lines.values(), loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     return drawn
+
+
+def families(rows: Sequence[Row]) -> dict[str, Row]:
+    """The best arm of each family, by its name, the fastest first: at 100 clients, or at the most that it was given."""
+    members: dict[str, list[Row]] = {}
+    for row in rows:
+        fitting = [start for start in _FAMILIES if row["arm"].startswith(start)]
+        if fitting and row["clients"] <= _WIDTH:
+            members.setdefault(_FAMILIES[max(fitting, key=len)], []).append(row)
+    best = {}
+    for name, own in members.items():
+        widest = max(row["clients"] for row in own)
+        best[name] = min((row for row in own if row["clients"] == widest), key=_microseconds)
+    return dict(sorted(best.items(), key=lambda item: _microseconds(item[1])))
+
+
+def _microseconds(row: Row) -> float:
+    return float(row["microseconds_a_client_step"])
+
+
+def _family_bars(axes: Axes, best: Mapping[str, Row]) -> None:
+    """Horizontal bars, the fastest on top, ours in colour, each with its number."""
+    widest = max((row["clients"] for row in best.values()), default=0)
+    for place, row in enumerate(best.values()):
+        value = _microseconds(row)
+        colour = BLUE if row["kind"] == "adabest" else GREY
+        axes.barh(place, value, height=0.7, color=colour.light)
+        axes.annotate(
+            f"{short(value)} µs",
+            (value, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            fontweight="bold" if row["kind"] == "adabest" else "normal",
+        )
+    names = [name if row["clients"] == widest else f"{name} ({row['clients']} clients)" for name, row in best.items()]
+    axes.set_yticks(range(len(best)), names, fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
+    axes.set_xlim(left=10 ** math.floor(math.log10(min(map(_microseconds, best.values()), default=1.0))))
+    axes.margins(x=0.15)
+    axes.set_xlabel(f"microseconds a client-step, {widest} clients a round (logarithmic)")
 
 
 def _bars(axes: Axes, rows: Sequence[Row]) -> None:
@@ -162,35 +262,17 @@ def _bars(axes: Axes, rows: Sequence[Row]) -> None:
     axes.margins(x=0.15)
 
 
-def _line_looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """How each arm's line looks, in all panels: ours black and broad, those of frameworks dotted."""
-    looks = {}
-    for number, row in enumerate({row["arm"]: row for row in rows}.values()):
-        kind = row["kind"]
-        looks[row["arm"]] = {
-            "color": "#000000" if kind == "adabest" else "#777777",
-            "linewidth": 2 if kind == "adabest" else 1,
-            "linestyle": ":" if kind == "framework" else "-" if row["precision"] == "bf16" else "--",
-            "marker": _MARKERS[number % len(_MARKERS)],
-            "markersize": 5,
-            "label": _label(row),
-        }
-    return looks
-
-
-def _lines(axes: Axes, rows: Sequence[Row], looks: Mapping[str, Mapping[str, Any]]) -> None:
-    for name in dict.fromkeys(row["arm"] for row in rows):
-        points = sorted((row["clients"], row["microseconds_a_client_step"]) for row in rows if row["arm"] == name)
-        axes.loglog(*zip(*points, strict=True), **looks[name])
-    axes.set(xlabel="clients in parallel", ylabel="µs a client-step")
-    axes.grid(alpha=0.3, which="both")
-
-
 _INTRODUCTION = """\
 # Speed
 
 How long a round takes here and elsewhere: the same models, the same numbers of clients, samples, epochs and batches,
 plain SGD and the mean of the clients' models, without evaluation. The command that measures writes this page.
+"""
+
+_JOBS = """\
+What users run: data, batches, augmentation, training, server steps, metrics, files, and an evaluation every 20 rounds.
+A client-step's time is that between evaluations, without the first, over all client-steps of all lanes. The kernels
+alone are one local step of as many clients as train at a time, replayed as a CUDA graph in the same call.
 """
 
 _NOTES = """\

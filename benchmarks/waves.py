@@ -265,11 +265,10 @@ def publish(source: Path, folder: Path) -> list[Path]:
     """Puts results into the docs' page, in the place of earlier ones of the same arms."""
     from benchmarks import files, page
 
-    keys = {"runs", "results"}
-    found = files.read(source, keys)
+    found = files.read(source, {"runs", "results"})
     if found is None:
         raise InputError(f"there is no file {source}")
-    earlier = files.read(folder / page.RESULTS, keys) or {"runs": [], "results": []}
+    earlier = files.read(folder / page.RESULTS, page.KEYS) or {"runs": [], "results": []}
     return files.write(folder, page.files(measures.merge(earlier, found)))
 
 

@@ -11,6 +11,7 @@ import docs_pages
 import numpy as np
 import pytest
 import torch
+from matplotlib.patches import Rectangle
 from torch.nn.utils import parameters_to_vector
 
 from adabest.errors import InputError
@@ -361,18 +362,47 @@ def test_the_table_is_sorted_and_says_how_much_slower_the_others_are() -> None:
     assert table.rows[1][4:6] == ("250,000", "200")
 
 
-def test_a_gpu_has_lines_over_clients(tmp_path: Path) -> None:
-    rows = [
-        row(name, kind, seconds, device="cuda", clients=clients, precision="bf16")
-        for name, kind, seconds in (("ours", "adabest", 0.1), ("eager", "hand-written", 0.4))
-        for clients in (10, 50)
-    ]
+def on_gpu(name: str, kind: str, micros: float, clients: int) -> dict[str, Any]:
+    task = TASKS["mlp"].with_cohort(clients)
+    about = {"device": "cuda", "clients": clients, "precision": "bf16"}
+    return row(name, kind, 1.0, **about) | measures.figures(task, [micros * clients * task.steps / 1e6], 1, 1e11)
+
+
+GPU_ROWS = (
+    on_gpu("adabest", "adabest", 20, 100),
+    on_gpu("adabest", "adabest", 5, 500),
+    on_gpu("jax-bf16", "hand-written", 120, 100),
+    on_gpu("drjax-im2col-bf16", "framework", 90, 100),
+    on_gpu("jax-bf16", "hand-written", 60, 10),
+    on_gpu("pfl-5", "framework", 600, 10),
+    on_gpu("pfl", "framework", 2700, 10),
+    on_gpu("eager-bf16", "hand-written", 2500, 10),
+)
+
+
+def gpu_results(**others: Any) -> dict[str, Any]:
     run = {**machine.describe("cpu", "x", "abc"), "repeats": 1, "peaks": {"bf16": 1e11}}
-    found = {"runs": [run], "results": rows}
-    (axes,) = page.figure(found, "cuda").axes
-    assert [line.get_label() for line in axes.lines] == ["ours, bf16", "eager, bf16"]
-    assert np.asarray(axes.lines[0].get_xdata()).tolist() == [10, 50]
-    paths = files.write(tmp_path, page.files(found))
+    return {"runs": [run], "results": list(GPU_ROWS), **others}
+
+
+def test_a_family_has_its_best_arm_at_100_clients_or_the_most_it_was_given() -> None:
+    found = {name: (row["arm"], row["clients"]) for name, row in page.families(GPU_ROWS).items()}
+    assert found == {
+        "adabest": ("adabest", 100),
+        "JAX or DrJAX, vmap": ("drjax-im2col-bf16", 100),
+        "pfl, 5 processes": ("pfl-5", 10),
+        "a loop over clients: torch or pfl": ("eager-bf16", 10),
+    }
+    assert next(iter(found)) == "adabest"
+
+
+def test_the_figure_of_a_gpu_has_a_labelled_bar_for_each_family(tmp_path: Path) -> None:
+    (axes,) = page.figure(gpu_results(), "cuda").axes
+    assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)] == pytest.approx([20, 90, 600, 2500])
+    assert [text.get_text() for text in axes.texts] == ["20 µs", "90 µs", "600 µs", "2,500 µs"]
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 2
+    assert axes.get_yticklabels()[2].get_text() == "pfl, 5 processes (10 clients)"
+    paths = files.write(tmp_path, page.files(gpu_results()))
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
         *("results/speed.json", "results/speed.md", "assets/speed-cuda.png")
     ]
