@@ -119,13 +119,12 @@ def test_stacked_scores_are_those_of_the_task(model: str | nn.Module) -> None:
     assert len({result.validation for result in found}) == 3
 
 
-@pytest.mark.parametrize("model", ["linear", "convolutions"])
 @pytest.mark.usefixtures("few_samples")
 def test_scores_by_kernels_are_those_of_the_task_whoever_is_judged_beside(
-    model: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_kernels(monkeypatch)
-    tasks = [make_task(MODELS[model], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
+    tasks = [make_task(MODELS["convolutions"], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
     evaluator = GpuEvaluator(tasks[0])
     requests = [request(tasks[0], 1), request(tasks[1], 2, seed=1)]
     together = evaluator.evaluate(requests, no_heartbeat)

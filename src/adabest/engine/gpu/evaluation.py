@@ -211,8 +211,9 @@ class _Table(NamedTuple):
 
     def padded(self, steps: int) -> Tensor:
         """The samples with rows for more steps, which aren't made: any sample does."""
-        rows = torch.arange(steps, device=self.chosen.device).clamp(max=len(self.chosen) - 1)
-        return self.chosen if steps == len(self.chosen) else self.chosen[rows]
+        if steps == len(self.chosen):
+            return self.chosen
+        return self.chosen[torch.arange(steps, device=self.chosen.device).clamp(max=len(self.chosen) - 1)]
 
 
 class _Judgement(NamedTuple):
