@@ -29,9 +29,10 @@ import torch
 
 Words = TypeVar("Words", np.ndarray, torch.Tensor)
 
-_GAMMA = 0x9E3779B97F4A7C15  # 2⁶⁴ / golden ratio, the increment of splitmix64
-_FIRST_FACTOR = 0xBF58476D1CE4E5B9  # the multipliers and shifts of splitmix64's finaliser (Stafford's variant 13)
-_SECOND_FACTOR = 0x94D049BB133111EB
+# The kernels of ``engine.gpu.kernels.tables`` compute the hash by themselves, with these numbers: change both together.
+GAMMA = 0x9E3779B97F4A7C15  # 2⁶⁴ / golden ratio, the increment of splitmix64
+FIRST_FACTOR = 0xBF58476D1CE4E5B9  # the multipliers and shifts of splitmix64's finaliser (Stafford's variant 13)
+SECOND_FACTOR = 0x94D049BB133111EB
 
 
 class Purpose(enum.IntEnum):
@@ -66,9 +67,9 @@ def _shift_right(x: Words, by: int) -> Words:
 def _mix(x: Words) -> Words:
     """The finaliser of splitmix64, in place: for large arrays of draws, memory traffic is what costs time."""
     x ^= _shift_right(x, 30)
-    x *= signed(_FIRST_FACTOR)
+    x *= signed(FIRST_FACTOR)
     x ^= _shift_right(x, 27)
-    x *= signed(_SECOND_FACTOR)
+    x *= signed(SECOND_FACTOR)
     x ^= _shift_right(x, 31)
     return x
 
@@ -91,7 +92,7 @@ def bits(seed: Any, purpose: Purpose, *words: Any) -> Any:
             state = int(state[0]) if state.shape == (1,) else torch.from_numpy(state).to(word.device)
         number = signed(word) if isinstance(word, int) else word
         state = state ^ number
-        state += signed(_GAMMA)
+        state += signed(GAMMA)
         state = _mix(state)
     return state
 

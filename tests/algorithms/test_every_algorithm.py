@@ -32,6 +32,7 @@ from recording import (
     unstacked,
     without_population,
 )
+from replies import reduce_pairs
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
@@ -49,7 +50,6 @@ from adabest.algorithms.base import (
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.scaffold import Scaffold
-from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import Simulation
 from adabest.engine.state import Snapshot
 from adabest.registry import split_specification
@@ -387,8 +387,8 @@ def test_neither_the_order_of_arrival_nor_that_of_the_cohort_matters(name: str, 
     run_cohorts(shuffled_cohort, [order] * 2)
     assert_same_snapshots(with_sorted_cohorts(name), shuffled_cohort.snapshot())
     replies = [(client, make_reply(name, client)) for client in range(CLIENTS)]
-    one = reduce_replies(make(name).means, replies)
-    other = reduce_replies(make(name).means, [replies[client] for client in order])
+    one = reduce_pairs(make(name).means, replies)
+    other = reduce_pairs(make(name).means, [replies[client] for client in order])
     for field in replies[0][1]._fields:
         for weight in make(name).means.get(field, ()):
             assert torch.equal(one.mean(field, weight), other.mean(field, weight))

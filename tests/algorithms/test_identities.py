@@ -24,6 +24,7 @@ from quadratics import (
     simulate,
     vector,
 )
+from replies import reduce_pairs
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
@@ -35,7 +36,6 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.algorithms.scaffold_m import ScaffoldM
-from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import Simulation
 from adabest.tasks.quadratic import QuadraticTask
 
@@ -294,7 +294,7 @@ def theorem_1(seed: int, size: int, population: int, reach: float) -> tuple[bool
     algorithm = FedDyn()
     h, cloud = draw(), draw()
     models = {client: cloud + reach * draw() for client in range(size)}
-    replies = reduce_replies(algorithm.means, [(client, algorithm.Reply(model)) for client, model in models.items()])
+    replies = reduce_pairs(algorithm.means, [(client, algorithm.Reply(model)) for client, model in models.items()])
     context = ServerContext(
         round=2, phase=0, eta=0.1, base_eta=0.1, known_population=Population(size=population, mean_samples=7.0)
     )
@@ -441,7 +441,7 @@ def test_the_awkward_values_have_a_mean_that_depends_on_the_order() -> None:
     """Otherwise the next test would say nothing."""
     replies = [(client, FedDyn.Reply(vector(value))) for client, value in enumerate(AWKWARD)]
     renumbered = [(-client, reply) for client, reply in replies]
-    one, other = (reduce_replies(FedDyn.means, pairs).mean("model") for pairs in (replies, renumbered))
+    one, other = (reduce_pairs(FedDyn.means, pairs).mean("model") for pairs in (replies, renumbered))
     assert not torch.equal(one, other)
 
 
@@ -465,7 +465,7 @@ def test_a_weighted_mean_by_hand() -> None:
         (9, reply(vector(1.0, 5.0), pace=vector(3.0), weight=vector(10.0))),
         (4, reply(vector(5.0, -3.0), pace=vector(1.0), weight=vector(20.0))),
     ]
-    reduced = reduce_replies(ScaffoldM.means, replies)
+    reduced = reduce_pairs(ScaffoldM.means, replies)
     assert reduced.count == 2
     assert torch.equal(reduced.mean("model"), vector(3.0, 1.0))
     assert torch.equal(reduced.mean("model", "pace"), vector(2.0, 3.0))  # (3 · 1 + 5)/4, (3 · 5 − 3)/4
@@ -473,7 +473,7 @@ def test_a_weighted_mean_by_hand() -> None:
 
 
 def test_a_mean_that_was_not_declared_is_refused_by_name() -> None:
-    reduced = reduce_replies(FedAvg.means, [(0, FedAvg.Reply(vector(1.0), vector(2.0)))])
+    reduced = reduce_pairs(FedAvg.means, [(0, FedAvg.Reply(vector(1.0), vector(2.0)))])
     with pytest.raises(KeyError, match=r"no mean of 'model' under 'one': it isn't declared.*model under samples"):
         reduced.mean("model")
 

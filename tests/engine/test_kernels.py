@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.data.augmentation import flip_crop
+from adabest.engine.cohort_table import CohortTable
 from adabest.engine.gpu import trainer
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Region, Source
@@ -482,3 +483,43 @@ def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypa
         simulation.step(cohort=cohort)
         simulation.step(cohort=cohort[1:])
     assert distance(mine, truth) < 1e-5
+
+
+# --- Tables -----------------------------------------------------------------------------------------------------------
+
+
+def cohort_table(sizes: list[int], steps: list[int], *, partitions: int = 1) -> CohortTable:
+    """Clients of several runs, with seeds, rounds and numbers of every size."""
+    generator, clients = torch.Generator().manual_seed(1), len(sizes)
+    starts = np.cumsum([0, *sizes[:-1]])
+    indices = torch.randperm(sum(sizes), generator=generator)
+    seeds = torch.tensor([0, -(2**63), 2**63 - 1, 12, -1] * clients)[:clients]
+    rounds = torch.tensor([1, 7, 2**40] * clients)[:clients]
+    return CohortTable(
+        keys=(seeds.to(DEVICE), rounds.to(DEVICE), torch.randperm(clients, generator=generator).to(DEVICE)),
+        steps=torch.tensor(steps).to(DEVICE),
+        samples=torch.tensor(sizes).to(DEVICE),
+        starts=torch.from_numpy(starts).to(DEVICE),
+        indices=tuple(part.to(DEVICE) for part in indices.chunk(partitions)),
+        host_steps=np.array(steps),
+        host_samples=np.array(sizes),
+    )
+
+
+@pytest.mark.parametrize(("batch", "partitions"), [(1, 1), (4, 3), (45, 1)])
+def test_tables_of_samples(batch: int, partitions: int) -> None:
+    """Unequal clients, batches that need topping up, and steps that aren't whole epochs: the same to the last one."""
+    sizes = [9, 1, 50, 8]
+    steps = [5, 2, 5, 1]
+    table = cohort_table(sizes, steps, partitions=partitions)
+    expected = twins.chosen_samples(table, batch)
+    assert torch.equal(KERNELS.chosen_samples(table, batch), expected)
+    assert expected.shape == (max(steps), len(sizes), batch)
+
+
+def test_tables_of_flips_and_crops() -> None:
+    table = cohort_table([9, 3, 5, 8], [1, 2, 3, 4])
+    for steps, batch in ((1, 1), (2, 45)):
+        expected = twins.flip_crop_codes(table.keys, steps, batch)
+        assert torch.equal(KERNELS.flip_crop_codes(table.keys, steps, batch), expected)
+    assert len(set(twins.flip_crop_codes(table.keys, 30, 45).flatten().tolist())) == 2 * 81

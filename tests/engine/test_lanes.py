@@ -18,8 +18,8 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine.interface import Answer, Answers, Request
-from adabest.engine.lanes import advance, advance_together
+from adabest.engine.interface import Answers, Request
+from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
@@ -163,7 +163,7 @@ class TestAdvancing:
 # --- Lanes of real runs -----------------------------------------------------------------------------------------------
 
 
-def rounds_of(simulation: Simulation, rounds: int) -> Generator[Request, list[Answer], str | None]:
+def rounds_of(simulation: Simulation, rounds: int) -> Lane[str | None]:
     """A run as a lane; returns the message of its divergence."""
     try:
         for _ in range(rounds):

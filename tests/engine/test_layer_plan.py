@@ -1,5 +1,8 @@
 """What becomes of models in the batched engine: which layers get operators of their own, and that nothing is lost."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from odd_models import CLASSES, INPUT, MODELS, ONE_BY_ONE, make
@@ -141,6 +144,35 @@ def test_an_image_with_many_channels_is_not_unfolded() -> None:
     layers = plan_of(nn.Sequential(nn.Conv2d(16, 3, 4), nn.Flatten()), example)
     assert isinstance(layers[0], ConvolutionLayer)
     assert not layers[0].shape.unfolded
+
+
+def test_a_model_with_a_step_whose_result_nobody_reads_stays_whole() -> None:
+    class Doubling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.out = nn.Linear(72, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x.flatten(1))
+            x.mul_(2)
+            output: Tensor = self.out(x)
+            return output
+
+    (layer,) = plan_of(Doubling())
+    assert isinstance(layer, FunctionalLayer)
+    assert layer.output == (3,)
+
+
+def test_a_model_is_cut_without_modules_that_take_long_to_import() -> None:
+    code = (
+        "import sys, torch\nfrom adabest.engine.layer_plan import plan_layers\n"
+        "from adabest.models.factory import build_model\n"
+        "example = torch.zeros(2, 3, 8, 8)\n"
+        "print(len(plan_layers(build_model('resnet,width=8', example, 10, 0), example)))\n"
+        "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["3", "[]"]
 
 
 def test_values_that_happen_to_have_as_many_rows_as_there_are_inputs() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from adabest.algorithms.base import ServerContext, Work
 from adabest.algorithms.feddyn import FedDyn
+from adabest.engine.cohort_table import CohortTable
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.packing import Packing, packing
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
@@ -107,7 +108,8 @@ def test_padding_stays_zero_through_training() -> None:
     server = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1)
     request = Request(algorithm, task, LocalTraining(weight_decay=0.1), Work.TRAIN, {}, message, server)
     correction = algorithm.client_start(states, message, context)
-    (trained,) = trainer.train([TrainingJob(request, [0, 1, 2], states, context, correction)], no_heartbeat)
+    table = CohortTable.of([(request, [0, 1, 2])])
+    (trained,) = trainer.train([TrainingJob(request, [0, 1, 2], table, 0, states, context, correction)], no_heartbeat)
     assert trainer._program is not None
     padding = trainer._setting.packing.source < 0
     assert bool(padding.any())

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from replies import reduce_pairs
 from small import (
     BATCH_SIZE,
     EPOCHS,
@@ -25,7 +26,6 @@ from adabest.algorithms import progressive
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.local_step import LocalTraining
-from adabest.engine.reduction import reduce_replies
 from adabest.engine.scored_model import ScoredModel
 from adabest.engine.simulation import Rules
 from adabest.errors import InputError, Interrupted
@@ -130,7 +130,7 @@ class TestReduction:
             for client in range(6)
         ]
         means = {"model": ("one", "samples"), "samples": ("one",)}
-        straight, reversed_ = reduce_replies(means, replies), reduce_replies(means, replies[::-1])
+        straight, reversed_ = reduce_pairs(means, replies), reduce_pairs(means, replies[::-1])
         assert straight.count == 6
         for field, weights in means.items():
             for weight in weights:
@@ -144,7 +144,7 @@ class TestReduction:
     def test_counts_beyond_float32_are_added_exactly(self) -> None:
         counts = [2**24 - 1, 2**24 - 3, 1, 1, 7]  # float32 knows each of them, but not their sums on the way
         replies = [(client, self.Reply(torch.zeros(3), torch.tensor([float(n)]))) for client, n in enumerate(counts)]
-        reduced = reduce_replies({"model": ("one",), "samples": ("one",)}, replies)
+        reduced = reduce_pairs({"model": ("one",), "samples": ("one",)}, replies)
         assert float(reduced.count * reduced.mean("samples")) != sum(counts)
         assert reduced.total("samples").dtype == torch.float64
         assert reduced.total("samples").tolist() == [sum(counts)]
@@ -153,7 +153,7 @@ class TestReduction:
         assert progressive.count(server, reduced)[0].tolist() == [sum(counts)]
 
     def test_an_undeclared_mean_is_named(self) -> None:
-        replies = reduce_replies({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])
+        replies = reduce_pairs({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])
         with pytest.raises(KeyError, match=r"'model' under 'samples': it isn't declared.*model under one"):
             replies.mean("model", "samples")
 
@@ -175,7 +175,7 @@ class TestScoredModel:
         scored, latest = ScoredModel.empty(initial), dict[int, int]()
         for client, value in updates:
             previous = torch.tensor([float(latest[client])]) if client in latest else None
-            scored = scored.with_models([(torch.tensor([float(value)]), previous, sizes[client])])
+            scored = scored.with_models(torch.tensor([[float(value)]]), [previous], [sizes[client]])
             latest[client] = value
         seen = [latest[c] for c in sorted(latest)]
         weights = [sizes[c] for c in sorted(latest)]
@@ -188,7 +188,7 @@ class TestScoredModel:
         models = torch.rand(6, 50, generator=torch.Generator().manual_seed(0))
         plain = weighted = ScoredModel.empty(models[0])
         for model in models:
-            plain, weighted = (s.with_models([(model, None, n)]) for s, n in ((plain, 1.0), (weighted, 436.0)))
+            plain, weighted = (s.with_models(model[None], [None], [n]) for s, n in ((plain, 1.0), (weighted, 436.0)))
         assert torch.equal(plain.value(models[0]), weighted.value(models[0]))
 
 

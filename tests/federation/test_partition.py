@@ -230,18 +230,121 @@ class TestSkew:
         left = np.array(remaining)
         frequencies = []
         draws = 6000
-        for draw in (rooms._draw_legacy_class, legacy_class_by_rejection):
+        for draw in (legacy_class_in_one_draw, legacy_class_by_rejection):
             generator = np.random.default_rng(0)
             frequencies.append(np.bincount([draw(np.array(row), left, generator) for _ in range(draws)], minlength=4))
         assert abs(frequencies[0] - frequencies[1]).max() <= 5 * np.sqrt(2 * draws * 0.25)
         assert ((frequencies[0] > 0) == (frequencies[1] > 0)).all()
 
+    @pytest.mark.parametrize("classes", [2, 3, 10, 37])
+    @pytest.mark.parametrize("alpha", [0.003, 0.03, 0.3, 10.0])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_legacy_is_the_one_by_one_rule(self, classes: int, alpha: float, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        labels = generator.integers(classes, size=900)
+        sizes = [np.full(9, 100), np.full(300, 3), np.array([0, 1, 600, 0, 99, 200]), np.array([850])][seed]
+        deal = Deal(labels, classes, sizes, alpha, seed)
+        np.testing.assert_array_equal(rooms.dirichlet_legacy(deal), legacy_dealt_one_by_one(deal))
+
+    @pytest.mark.parametrize("alpha", [0.03, 0.3])
+    def test_legacy_is_the_one_by_one_rule_at_the_size_of_cifar(self, alpha: float) -> None:
+        deal = Deal(CIFAR_LABELS, 10, np.full(110, 454), alpha, seed=1)
+        np.testing.assert_array_equal(rooms.dirichlet_legacy(deal), legacy_dealt_one_by_one(deal))
+
+    @given(deal=deals())
+    def test_legacy_is_the_one_by_one_rule_for_any_deal(self, deal: Deal) -> None:
+        np.testing.assert_array_equal(rooms.dirichlet_legacy(deal), legacy_dealt_one_by_one(deal))
+
+    def test_legacy_has_the_draws_of_a_generator_of_numpy(self) -> None:
+        generator, draws = (np.random.Generator(np.random.Philox(key=5)) for _ in range(2))
+        own = rooms._Draws(draws)
+        counts = [1, 2, 3, 100, 2**31, 2**31 + 1, 3 * 2**30, 2**32 - 1]
+        for number in range(3 * rooms._BLOCK):
+            count = counts[number % len(counts)]
+            assert own.integer_below(count) == generator.integers(count)
+            if number % 3:
+                assert own.uniform() == generator.random()
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            [5e-324, 1e-320, 0.4, 1.0],  # the first is too small for a number after a division
+            [0.0, 0.0, 5e-324, 5e-324, 0.5, 0.9, 1.0],
+            [0.1, 0.1, 0.3, 0.3, 0.7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            [0.0, 1.0],
+            [0.0, 0.0, 0.0],
+        ],
+    )
+    def test_legacy_rows_are_divided_as_by_the_one_by_one_rule(self, row: list[float]) -> None:
+        plain, own = np.array(row), rooms._LegacyRow(np.array(row))
+        generator, draws = (np.random.Generator(np.random.Philox(key=5)) for _ in range(2))
+        fast = rooms._Draws(draws)
+        remaining = np.arange(3, 3 + len(row))[::-1].copy()
+        for _ in range(int(remaining.sum()) - 1):
+            label = own.draw_class(remaining.tolist(), int((remaining == 0).sum()), fast)
+            assert label == legacy_class_in_one_draw(plain, remaining, generator)
+            remaining[label] -= 1
+
+    def test_a_legacy_draw_of_zero_takes_the_first_class_that_is_left(self) -> None:
+        class Zero(rooms._Draws):
+            def uniform(self) -> float:
+                return 0.0
+
+        class ZeroOfNumpy(np.random.Generator):
+            def random(self, *given: Any, **options: Any) -> Any:
+                return 0.0
+
+        for remaining in ([4, 4, 4, 4], [0, 4, 4, 4], [0, 0, 4, 4]):
+            row = np.array([0.0, 0.0, 0.5, 1.0])
+            expected = legacy_class_in_one_draw(row.copy(), np.array(remaining), ZeroOfNumpy(np.random.Philox(1)))
+            draws = Zero(np.random.default_rng(0))
+            assert rooms._LegacyRow(row).draw_class(remaining, remaining.count(0), draws) == expected
+
     def test_legacy_changes_its_row_in_place(self) -> None:
         row = np.array([0.2, 0.1, 0.5, 0.3])
-        rooms._draw_legacy_class(row, np.array([1, 0, 1, 1]), np.random.default_rng(0))
+        legacy_class_in_one_draw(row, np.array([1, 0, 1, 1]), np.random.default_rng(0))
         np.testing.assert_allclose(row, [0.2, -1, 0.5, 0.3])
-        rooms._draw_legacy_class(row, np.array([1, 0, 0, 1]), np.random.default_rng(0))
+        legacy_class_in_one_draw(row, np.array([1, 0, 0, 1]), np.random.default_rng(0))
         np.testing.assert_allclose(row, [0.4, -1, -1, 0.6])
+
+
+def legacy_dealt_one_by_one(deal: Deal) -> np.ndarray:
+    """The legacy partition with a call of NumPy for each draw."""
+    generator = random.numpy_generator(deal.seed, Purpose.PARTITION, rooms._LEGACY)
+    rows = np.cumsum(deal.priors(), axis=1)
+    remaining = np.bincount(deal.labels, minlength=deal.classes)
+    starts = np.cumsum(deal.sizes) - deal.sizes
+    filled = np.zeros(len(deal.sizes), dtype=np.int64)
+    open_clients = np.flatnonzero(deal.sizes > 0).tolist()
+    drawn, places = [], []
+    while open_clients:
+        position = int(generator.integers(len(open_clients)))
+        client = open_clients[position]
+        label = legacy_class_in_one_draw(rows[client], remaining, generator)
+        remaining[label] -= 1
+        drawn.append(label)
+        places.append(starts[client] + filled[client])
+        filled[client] += 1
+        if filled[client] == deal.sizes[client]:
+            open_clients[position] = open_clients[-1]
+            open_clients.pop()
+    return rooms._hand_out(deal, np.array(drawn), np.array(places))
+
+
+def legacy_class_in_one_draw(row: np.ndarray, remaining: np.ndarray, generator: np.random.Generator) -> int:
+    row[remaining == 0] = -1.0
+    positive = row > 0
+    choices = np.flatnonzero(positive)
+    if len(choices) == 0:
+        left = np.flatnonzero(remaining)
+        return int(left[generator.integers(len(left))])
+    row[positive] /= row[positive].sum()
+    if len(choices) == 1:
+        return int(choices[0])
+    draw = generator.random()
+    if remaining[0] == 0:
+        draw *= row.max()  # instead of redrawing until an entry reaches the draw
+    return int(np.argmax(draw <= row))
 
 
 def legacy_class_by_rejection(row: np.ndarray, remaining: np.ndarray, generator: np.random.Generator) -> int:

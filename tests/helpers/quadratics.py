@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from replies import reduce_pairs
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Update
 from adabest.engine.local_step import LocalTraining
-from adabest.engine.reduction import reduce_replies
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.state import State
 from adabest.federation.roster import Attendance
@@ -144,7 +144,7 @@ def serve(
             state = kept.get(client, algorithm.client_init(origin))
             kept[client], reply = algorithm.client_finish(state, message, model, at_client)
             replies.append((client, reply))
-        update = algorithm.server_step(server, cloud, reduce_replies(algorithm.means, replies), at_server)
+        update = algorithm.server_step(server, cloud, reduce_pairs(algorithm.means, replies), at_server)
         server, cloud = update.server, update.cloud
         updates.append(update)
     return updates

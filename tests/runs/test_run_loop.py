@@ -22,7 +22,7 @@ from adabest.engine.cpu import trainer
 from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.state import View
-from adabest.errors import InputError, Interrupted
+from adabest.errors import Diverged, InputError, Interrupted
 from adabest.runs import run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints
@@ -118,7 +118,7 @@ class TestOutcome:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
-        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
+        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
             asked.append(len(requests))
             return exchange(self, requests)
 
@@ -237,7 +237,7 @@ class TestSurroundings:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
         exchange = ReferenceEngine.exchange
 
-        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
+        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
             formats = {request.message.cloud.dtype for request in requests}
             seen.append((len(requests), torch.get_num_threads(), formats))
             return exchange(self, requests)
@@ -451,7 +451,7 @@ class TestPace:
         now, saved = 0.0, []
         exchange = ReferenceEngine.exchange
 
-        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
+        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
             nonlocal now
             now += 5.0
             return exchange(self, requests)
@@ -475,7 +475,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rounds: list[list[int]] = []
     exchange = ReferenceEngine.exchange
 
-    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
+    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
         rounds.append([request.context.round for request in requests])
         return exchange(self, requests)
 

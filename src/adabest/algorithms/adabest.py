@@ -83,6 +83,10 @@ class AdaBest(Algorithm):
         model: Tensor
         samples: Tensor
 
+    @property
+    def stackable(self) -> bool:
+        return self.beta_decay == 1  # else it takes a norm
+
     def server_init(self, cloud: Tensor) -> Server:
         nothing = nothing_seen(cloud)
         norms = no_norms(cloud, self.patience if self.beta_decay != 1 else 0)

@@ -202,6 +202,15 @@ class Algorithm(ABC):
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",)}
     phases: ClassVar[tuple[Work, ...]] = (Work.TRAIN,)
 
+    @property
+    def stackable(self) -> bool:
+        """Whether one call of ``server_step`` may serve several runs, whose vectors are stacked along a new dimension.
+
+        True only if every number of a result follows from the numbers at its own place: sums and norms over a vector
+        may end with other last bits where there are several. False unless an algorithm says otherwise.
+        """
+        return False
+
     def server_init(self, cloud: Tensor) -> Any:
         """The server's state before the first round, given the initial model."""
         return Nothing()

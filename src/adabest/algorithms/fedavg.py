@@ -33,6 +33,10 @@ class FedAvg(Algorithm):
         model: Tensor
         samples: Tensor
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def downlink(self, server: Nothing, cloud: Tensor, context: ServerContext) -> Message:
         return self.Message(cloud)
 

@@ -80,6 +80,10 @@ class FedDyn(Algorithm):
         model: Tensor
         samples: Tensor
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def server_init(self, cloud: Tensor) -> Server:
         nothing = nothing_seen(cloud)
         return self.Server(h=torch.zeros_like(cloud), samples_seen=nothing, replies_seen=nothing)

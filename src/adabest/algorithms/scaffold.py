@@ -84,6 +84,10 @@ class Scaffold(Algorithm):
         weighted_change: Tensor
         samples: Tensor
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def server_init(self, cloud: Tensor) -> Server:
         nothing = nothing_seen(cloud)
         return self.Server(h=torch.zeros_like(cloud), samples_seen=nothing, replies_seen=nothing)

@@ -52,6 +52,10 @@ class ScaffoldM(Scaffold):
         weight: Tensor
         samples: Tensor
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def client_finish(
         self, client: Scaffold.Client, message: Scaffold.Message, model: Tensor, context: ClientContext
     ) -> tuple[Scaffold.Client, Any]:

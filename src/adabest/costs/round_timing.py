@@ -8,6 +8,7 @@ from adabest.costs.formula import Number
 from adabest.costs.free_gradients import FreeGradients
 from adabest.costs.section_timer import SectionTimer, Spent, read_clocks
 from adabest.costs.storage import kept_bytes, metrics_bytes
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.interface import Answers, Engine, Request, stacked_states
 from adabest.engine.lanes import advance
 from adabest.engine.metrics import Metrics
@@ -108,7 +109,7 @@ class _TimedEngine:
         self._engine, self._heartbeat, self._timer = engine, heartbeat, timer
         self.spent, self.took_part = Spent(), 0
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
         """Has the other engine do the work, and times it."""
         self.took_part = self.took_part or sum(len(request.clients) for request in requests)
         device = requests[0].message.cloud.device
@@ -119,6 +120,10 @@ class _TimedEngine:
             if not isinstance(answer, Diverged):
                 self._repeat_without_gradients(request)
         return answers
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Has the other engine judge models, which isn't timed."""
+        return self._engine.evaluate(requests)
 
     def _repeat_without_gradients(self, request: Request) -> None:
         """Has the clients' work done again in plain torch, with gradients that cost nothing, and timed.

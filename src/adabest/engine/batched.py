@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from adabest.algorithms.base import Work
-from adabest.engine.interface import Answer, Answers, Request, stacked_context, stacked_states
+from adabest.engine.cohort_table import CohortTable
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
+from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import Diverged
@@ -23,13 +25,17 @@ class BatchedEngine:
     Full gradients, and tasks that aren't classification, go through the reference engine.
     """
 
-    def __init__(self, heartbeat: Heartbeat, make_trainer: MakeTrainer) -> None:
+    def __init__(
+        self, heartbeat: Heartbeat, make_trainer: MakeTrainer, make_evaluator: MakeEvaluator = lambda task: None
+    ) -> None:
         """Makes an engine for any number of runs.
 
         Args:
             heartbeat: Called between local steps; may raise.
             make_trainer: Makes the trainer of a task, such as ``engine.cpu.trainer.CpuTrainer``.
+            make_evaluator: Makes what judges the models of a task; by default they are judged one by one.
         """
+        self._evaluators = Evaluators(heartbeat, make_evaluator)
         self._heartbeat = heartbeat
         self._make_trainer = make_trainer
         self._reference = ReferenceEngine(heartbeat)
@@ -37,9 +43,9 @@ class BatchedEngine:
         self._one_by_one = set[Hashable]()  # kinds of tasks that can't be batched
         self._tasks: dict[Hashable, Task] = {}  # keeps one task of each kind alive: a kind contains id()s
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
         """Executes requests, those whose models and batches have the same shapes at the same time."""
-        answers: dict[int, Answers] = {}
+        answers: dict[int, Answers | Diverged] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, request in enumerate(requests):
             task, trains = request.task, request.work is Work.TRAIN
@@ -64,6 +70,10 @@ class BatchedEngine:
                 answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
         return [answers[number] for number in range(len(requests))]
 
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Judges the models of several runs, those of one kind at the same time."""
+        return self._evaluators.evaluate(requests)
+
     def _trainer(self, task: ClassificationTask) -> Trainer:
         if task.kind not in self._trainers:
             self._trainers[task.kind] = self._make_trainer(task)
@@ -77,7 +87,7 @@ class BatchedEngine:
 
     def _train_together(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
         """Local training of the clients of several runs, in as few chunks as fit."""
-        answers: dict[int, Answers] = {number: [] for number in requests}
+        parts: dict[int, list[Answers]] = {number: [] for number in requests}
         everyone = [
             _Waiting(number, place, client)
             for number, request in requests.items()
@@ -86,20 +96,19 @@ class BatchedEngine:
         while everyone:
             chunk = _first_chunk(everyone, trainer.capacity(len(everyone)), as_alone=trainer.cuts_runs_as_alone)
             by_run = itertools.groupby(chunk, key=lambda one: one.run)
+            cohorts = {run: [one.client for one in own] for run, own in by_run}
             try:
-                jobs = {run: _started(requests[run], [one.client for one in own]) for run, own in by_run}
-                results = trainer.train(list(jobs.values()), self._heartbeat)
+                jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
+                results = trainer.train(jobs, self._heartbeat)
             except RuntimeError as error:
                 if not _ran_out_of_memory(error):
                     raise
                 trainer.take_fewer_than(len(chunk))
                 continue
             everyone = everyone[len(chunk) :]
-            for (number, job), result in zip(jobs.items(), results, strict=True):
-                so_far, more = answers[number], _answers(job, result)
-                if isinstance(so_far, list):
-                    answers[number] = so_far + more if isinstance(more, list) else more
-        return answers
+            for number, job, result in zip(cohorts, jobs, results, strict=True):
+                parts[number].append(_finished(job, result))
+        return {number: Answers.joined(own) for number, own in parts.items()}
 
 
 class _Waiting(NamedTuple):
@@ -124,33 +133,33 @@ def _first_chunk(everyone: list[_Waiting], capacity: int, *, as_alone: bool) -> 
     return everyone[:end]
 
 
-def _started(request: Request, clients: list[int]) -> TrainingJob:
-    """The job of training clients, after the algorithm's start on them."""
-    states = stacked_states([request.clients[client] for client in clients])
-    context = stacked_context(request, clients)
-    correction = request.algorithm.client_start(states, request.message, context)
-    return TrainingJob(request, clients, states, context, correction)
+def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
+    """The jobs of training clients of several runs, after their algorithms' starts."""
+    table, jobs, first = CohortTable.of(cohorts), list[TrainingJob](), 0
+    like = cohorts[0][0].message.cloud
+    steps, samples = (counts.to(like.dtype)[:, None] for counts in (table.steps, table.samples))
+    for request, clients in cohorts:
+        own = slice(first, first + len(clients))
+        states = stacked_states([request.clients[client] for client in clients])
+        context = context_of(request.context, steps[own], samples[own])
+        correction = request.algorithm.client_start(states, request.message, context)
+        jobs.append(TrainingJob(request, clients, table, first, states, context, correction))
+        first = own.stop
+    return jobs
 
 
-def _answers(job: TrainingJob, result: TrainingResult) -> Answers:
+def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
-    for client, step, loss in zip(job.clients, result.bad_steps, result.bad_losses, strict=True):
-        if step >= 0:
-            return Diverged(f"the training loss of client {client} at local step {step} is {loss}")
-    request = job.request
+    request, count = job.request, len(job.clients)
     states, replies = request.algorithm.client_finish(job.states, request.message, result.models, job.context)
-    return [
-        Answer(
-            client,
-            _row(states, place),
-            _row(replies, place),
-            result.models[place],
-            request.task.steps(client),
-            result.losses[place],
-            result.accuracies[place],
-        )
-        for place, client in enumerate(job.clients)
-    ]
+    return Answers(
+        clients=job.clients,
+        states=_for_each(states, count),
+        replies=_for_each(replies, count),
+        models=result.models,
+        steps=job.steps,
+        scores=(result.scores,),
+    )
 
 
 def _ran_out_of_memory(error: RuntimeError) -> bool:
@@ -163,6 +172,6 @@ def _current_device(device: torch.device) -> contextlib.AbstractContextManager[A
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _row(stacked: Any, place: int) -> Any:
-    """One client's part of a state or reply; what has no dimension for the clients is the same for all of them."""
-    return type(stacked)(*(field[place] if field.ndim > 1 else field for field in stacked))
+def _for_each(stacked: Any, clients: int) -> Any:
+    """A state or reply of several clients; what has no dimension for the clients is the same for all of them."""
+    return type(stacked)(*(f if f.ndim > 1 else f.expand(clients, *f.shape) for f in stacked))

@@ -1,12 +1,12 @@
-"""The interface of engines: a run sends one request for each phase of a round, and gets one answer per client.
+"""The interface of engines: a run sends one request for each phase of a round, and gets the answers of its clients.
 
 An engine does the clients' side of a phase. The server's side (``simulation``) is the same for all engines. Runs that
 are advanced together, as lanes, send their requests at the same time, and an engine may train all their clients at
 once.
 
-The envelopes leave room for a client whose state isn't in this process: then a request has None in its place, and the
-answer has None for the state, and for the model if that stays there as well. The engines here and the simulation always
-have both. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
+The envelopes leave room for clients whose states aren't in this process: then a request has None in their places, and
+the answers have None for the states, and for the models if these stay there as well. The engines here and the
+simulation always have both. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, ClientContext, ServerContext, Work
+from adabest.engine.arrival import Arrival
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.local_step import LocalTraining
 from adabest.errors import Diverged
 from adabest.tasks.base import Task
@@ -44,72 +46,133 @@ class Request(NamedTuple):
     context: ServerContext
 
 
-class Answer(NamedTuple):
-    """The result of one client's work in one phase of a round.
+class TrainingScores(NamedTuple):
+    """The course of the local training of some clients. On a GPU the numbers may still be on their way.
 
     Attributes:
-        client: The client's number.
-        state: What the client keeps until its next round; None where the engine keeps it.
-        reply: What the client sends to the server.
-        model: Its trained model; None if the phase had no training, or where the engine keeps the model.
-        steps: The number of local steps that it made.
-        loss: Mean training loss over its steps; None if there were none.
-        accuracy: Mean training accuracy over its steps; None if there were none.
+        clients: The clients.
+        numbers: Float64 ``[4, at least as many]``: mean loss and mean accuracy over a client's steps, its first step
+            whose loss isn't finite, or −1, and the loss of that step.
+        first: The column of the first client.
     """
 
-    client: int
-    state: Any
-    reply: Any
-    model: Tensor | None
-    steps: int
-    loss: float | None
-    accuracy: float | None
+    clients: Sequence[int]
+    numbers: Arrival
+    first: int = 0
+
+    @classmethod
+    def of_steps(cls, clients: Sequence[int], scores: Sequence[tuple[Tensor, Tensor]]) -> "TrainingScores":
+        """The scores of clients of which all steps are known.
+
+        Args:
+            clients: The clients.
+            scores: For each of them the loss and the accuracy of its steps, float64 ``[K_i]``.
+        """
+        columns = torch.empty(4, len(clients), dtype=torch.float64)
+        for place, (losses, accuracies) in enumerate(scores):
+            bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()[:1]
+            step, loss = (bad[0], float(losses[bad[0]])) if bad else (-1, 0.0)
+            numbers = [float(losses.mean()), float(accuracies.mean()), step, loss]
+            columns[:, place] = torch.tensor(numbers, dtype=torch.float64)
+        return cls(clients, Arrival(columns))
+
+    def read(self) -> tuple[list[float], list[float]]:
+        """The mean losses and the mean accuracies of the clients.
+
+        Raises:
+            Diverged: If the loss of a step isn't finite.
+        """
+        own = self.numbers.read()[:, self.first : self.first + len(self.clients)]
+        losses, accuracies, steps, bad_losses = own.tolist()
+        for client, step, loss in zip(self.clients, steps, bad_losses, strict=True):
+            if step >= 0:
+                raise Diverged(f"the training loss of client {client} at local step {int(step)} is {loss}")
+        return losses, accuracies
 
 
-Answers = list[Answer] | Diverged
-"""The answers to one request, or the divergence that ends its run."""
+class Answers(NamedTuple):
+    """The results of the clients' work in one phase of a round; tensors have a first dimension for the clients.
+
+    Attributes:
+        clients: The clients, in the order of the request.
+        states: What each keeps until its next round, as one state; None where the engine keeps them.
+        replies: What each sends to the server, as one reply.
+        models: Their trained models; None if the phase had no training, or where the engine keeps the models.
+        steps: The number of local steps that each made.
+        scores: How their training went, some clients after others; empty if there was none.
+    """
+
+    clients: list[int]
+    states: Any
+    replies: Any
+    models: Tensor | None
+    steps: list[int]
+    scores: tuple[TrainingScores, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Answers"]) -> "Answers":
+        """The answers of some clients and of others as one."""
+        if len(parts) == 1:
+            return parts[0]
+        models = [part.models for part in parts if part.models is not None]
+        return cls(
+            clients=[client for part in parts for client in part.clients],
+            states=_joined([part.states for part in parts]),
+            replies=_joined([part.replies for part in parts]),
+            models=torch.cat(models) if models else None,
+            steps=[steps for part in parts for steps in part.steps],
+            scores=tuple(scores for part in parts for scores in part.scores),
+        )
 
 
 class Engine(Protocol):
-    """Executes the clients' side of rounds.
+    """Executes the clients' side of rounds, and judges models.
 
     Engines call a heartbeat between local steps. What it raises leaves ``exchange``.
     """
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
         """Executes the requests of several runs.
 
         Returns:
-            For each request its answers in the order of its clients, or ``Diverged`` if a training loss isn't finite.
+            For each request its answers, or ``Diverged`` if the engine knows already that a training loss isn't finite.
             The divergence of one run doesn't affect the others.
         """
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Judges the models of several runs; one result per request."""
 
 
 def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:
     """The context of one client in a phase."""
-    return ClientContext(
-        round=server.round,
-        phase=server.phase,
-        eta=server.eta,
-        base_eta=server.base_eta,
-        steps=message.cloud.new_tensor([task.steps(client)]),
-        samples=message.cloud.new_tensor([task.samples(client)]),
-    )
+    like = message.cloud
+    return context_of(server, like.new_tensor([task.steps(client)]), like.new_tensor([task.samples(client)]))
 
 
 def stacked_context(request: Request, clients: Sequence[int]) -> ClientContext:
     """The context of several clients in a phase, as one; counts are ``[clients, 1]``."""
     server, like = request.context, request.message.cloud
+    steps = like.new_tensor([[request.task.steps(client)] for client in clients])
+    return context_of(server, steps, like.new_tensor([[request.task.samples(client)] for client in clients]))
+
+
+def context_of(server: ServerContext, steps: Tensor, samples: Tensor) -> ClientContext:
+    """The context of clients with numbers of steps and samples."""
     return ClientContext(
         round=server.round,
         phase=server.phase,
         eta=server.eta,
         base_eta=server.base_eta,
-        steps=like.new_tensor([[request.task.steps(client)] for client in clients]),
-        samples=like.new_tensor([[request.task.samples(client)] for client in clients]),
+        steps=steps,
+        samples=samples,
     )
 
 
-def stacked_states(states: Sequence[Any]) -> Any:
-    """The states of several clients as one, with a first dimension for the clients."""
-    return type(states[0])(*map(torch.stack, zip(*states, strict=True)))
+def stacked_states(parts: Sequence[Any]) -> Any:
+    """The states or replies of several clients as one, with a first dimension for the clients."""
+    return type(parts[0])(*map(torch.stack, zip(*parts, strict=True)))
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """States or replies of some clients and of others as one."""
+    return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))

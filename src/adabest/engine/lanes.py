@@ -1,17 +1,23 @@
 """Lanes: runs as generators, advanced in lock-step by one engine.
 
-A lane yields a ``Request`` whenever its clients have work, is sent their answers, and returns a result at its end. It
-doesn't know whether other lanes are advanced with it.
+A lane yields a ``Request`` whenever its clients have work, and is sent their ``Answers``; a ``ServerStep``, and is sent
+an ``Update``; an ``EvaluationRequest``, and is sent an ``EvaluationResult``. At its end it returns a result. It doesn't
+know whether other lanes are advanced with it.
 """
 
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from adabest.engine.interface import Answer, Answers, Engine, Request
+from adabest.algorithms.base import Update
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
+from adabest.engine.interface import Answers, Engine, Request
+from adabest.engine.server_step import ServerStep, take_server_steps
 from adabest.errors import Diverged
 
 Result = TypeVar("Result")
-Lane = Generator[Request, list[Answer], Result]
+Asked = Request | ServerStep | EvaluationRequest
+Told = Answers | Update | EvaluationResult
+Lane = Generator[Asked, Any, Result]
 
 
 def advance(lane: Lane[Result], engine: Engine) -> Result:
@@ -29,15 +35,15 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
     An exception in a lane or in the engine is raised in all other lanes, too, so that each can save its state.
     """
     results: dict[int, Result] = {}
-    asked: dict[int, Request] = {}
+    asked: dict[int, Asked] = {}
 
-    def move(number: int, answer: Answers | None) -> None:
+    def move(number: int, told: Told | Diverged | None) -> None:
         lane = lanes[number]
         try:
-            if isinstance(answer, Diverged):
-                asked[number] = lane.throw(answer)
+            if isinstance(told, Diverged):
+                asked[number] = lane.throw(told)
             else:
-                asked[number] = next(lane) if answer is None else lane.send(answer)
+                asked[number] = next(lane) if told is None else lane.send(told)
         except StopIteration as end:
             results[number] = end.value
 
@@ -45,16 +51,38 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
         for number in range(len(lanes)):
             move(number, None)
         while asked:
-            waiting = list(asked)
-            answers = engine.exchange([asked.pop(number) for number in waiting])
-            for number, answer in zip(waiting, answers, strict=True):
-                move(number, answer)
+            waiting, told = _tell(asked, engine)
+            for number, result in zip(waiting, told, strict=True):
+                move(number, result)
     except BaseException as error:
         final = _raised_in_all(lanes, error)
         if final is error:
             raise
         raise final from error
     return [results[number] for number in range(len(lanes))]
+
+
+def _tell(asked: dict[int, Asked], engine: Engine) -> tuple[list[int], Sequence[Told | Diverged]]:
+    """Executes all that was asked of one kind, and takes it from what was asked.
+
+    Clients come last, so that as many lanes as possible wait for theirs, who then train at the same time.
+
+    Returns:
+        The lanes that asked, and what each is told.
+    """
+    steps = {number: step for number, step in asked.items() if isinstance(step, ServerStep)}
+    evaluations = {number: request for number, request in asked.items() if isinstance(request, EvaluationRequest)}
+    told: Sequence[Told | Diverged]
+    if steps:
+        told = take_server_steps(list(steps.values()))
+    elif evaluations:
+        told = engine.evaluate(list(evaluations.values()))
+    else:
+        told = engine.exchange([request for request in asked.values() if isinstance(request, Request)])
+    waiting = list(steps or evaluations or asked)
+    for number in waiting:
+        del asked[number]
+    return waiting, told
 
 
 def _raised_in_all(lanes: Sequence[Lane[Result]], error: BaseException) -> BaseException:

@@ -5,13 +5,13 @@ linear layer, with the relu and max-pooling that follow, become layers with oper
 what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.passes.split_module import split_module
 from torch.nn import functional
 
 from adabest.engine.shapes import ConvolutionShape, LinearShape, padded
@@ -120,7 +120,8 @@ class _Tracer(fx.Tracer):
 def _parts(module: nn.Module) -> list[nn.Module] | None:
     """The parts of a model in a row; None if it can't be cut.
 
-    A layer that is used twice has one gradient and two places in the row, so then the model stays whole.
+    A layer that is used twice has one gradient and two places in the row, so then the model stays whole; as it does if
+    it reads parameters or buffers of its own beside its layers'.
     """
     try:
         graph = _Tracer().trace(module)
@@ -128,27 +129,52 @@ def _parts(module: nn.Module) -> list[nn.Module] | None:
         return None
     operations = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     called = [node.target for node in operations if node.op == "call_module"]
-    if len(set(called)) < len(called) or sum(node.op == "placeholder" for node in graph.nodes) != 1:
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    if len(set(called)) < len(called) or len(inputs) != 1 or any(node.op == "get_attr" for node in operations):
         return None
-    part_of = _numbered(operations)
-    traced = fx.GraphModule(module, graph)
-    split = split_module(traced, module, lambda node: part_of[node.name])
-    pieces = [piece for _, piece in split.named_children() if isinstance(piece, fx.GraphModule)]
-    in_a_row = all(sum(node.op == "placeholder" for node in piece.graph.nodes) == 1 for piece in pieces)
-    return list(pieces) if in_a_row else None
+    return _cut(module, inputs[0], operations, _numbered(operations))
 
 
-def _numbered(operations: Sequence[fx.Node]) -> dict[str, int]:
+def _cut(
+    module: nn.Module, value: fx.Node, operations: Sequence[fx.Node], numbers: dict[fx.Node, int]
+) -> list[nn.Module] | None:
+    """Each part of a traced model as a module of its own, with the model's submodules; None if they aren't in a row.
+
+    Args:
+        module: The model.
+        value: Its input.
+        operations: Its operations, in order.
+        numbers: The number of the part that each operation belongs to.
+    """
+    parts: list[nn.Module] = []
+    for _, group in itertools.groupby(operations, numbers.__getitem__):
+        own = list(group)
+        members = set(own)
+        read = {source for node in own for source in node.all_input_nodes if source not in members}
+        written = [node for node in own if any(user not in members for user in node.users)]
+        if read != {value} or len(written) != 1:
+            return None
+        part = fx.Graph()
+        copies = {value: part.placeholder("value")}
+        for node in own:
+            copies[node] = part.node_copy(node, copies.__getitem__)
+        part.output(copies[written[0]])
+        parts.append(fx.GraphModule(module, part))
+        value = written[0]
+    return parts
+
+
+def _numbered(operations: Sequence[fx.Node]) -> dict[fx.Node, int]:
     """The number of the part that each operation belongs to."""
     position = {node: place for place, node in enumerate(operations)}
     last_use = {
         node: max((position.get(user, len(operations)) for user in node.users), default=-1) for node in operations
     }
     readers = [place for place, node in enumerate(operations) if _reads_input(node)]
-    numbers: dict[str, int] = {}
+    numbers: dict[fx.Node, int] = {}
     part, alive = 0, set[fx.Node]()
     for place, node in enumerate(operations):
-        numbers[node.name] = part
+        numbers[node] = part
         alive = {value for value in alive | {node} if last_use[value] > place}
         if len(alive) == 1 and place >= max(readers, default=0):
             part += 1

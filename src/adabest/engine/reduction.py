@@ -11,18 +11,22 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Replies
+from adabest.engine.arrival import send
 from adabest.errors import Diverged
 
 _STACKED_VECTORS = 32
+
+Weights = Sequence[float] | Tensor
+"""Weights of clients: numbers on the host, or float64 on a GPU, where reading them would wait for it."""
 
 
 class ReducedReplies(Replies):
     """Means of reply fields under the weights that an algorithm declares."""
 
-    def __init__(self, means: Mapping[tuple[str, str], Tensor], replies: Sequence[Any]) -> None:
+    def __init__(self, means: Mapping[tuple[str, str], Tensor], replies: Any, count: int) -> None:
         self._means = means
         self._replies = replies
-        self.count = len(replies)
+        self.count = count
 
     def mean(self, field: str, weight: str = "one") -> Tensor:
         """The mean of a field under a weight."""
@@ -37,63 +41,73 @@ class ReducedReplies(Replies):
 
     def total(self, field: str) -> Tensor:
         """The sum of a field of counts: exact up to 2⁵³."""
-        return torch.stack([getattr(reply, field) for reply in self._replies]).sum(dim=0, dtype=torch.float64)
+        values: Tensor = getattr(self._replies, field)
+        return values.sum(dim=0, dtype=torch.float64)
 
 
-def reduce_replies(means: Mapping[str, tuple[str, ...]], replies: Sequence[tuple[int, Any]]) -> ReducedReplies:
+def reduce_replies(means: Mapping[str, tuple[str, ...]], clients: Sequence[int], replies: Any) -> ReducedReplies:
     """Averages the replies of a round.
 
     Args:
         means: For each field, the weights it is averaged under: ``one``, or a scalar field of the reply. What these
             replies lack belongs to another phase of the round.
-        replies: Pairs of a client and its reply, a NamedTuple of tensors, in any order; at least one.
+        clients: The clients that replied, in any order; at least one.
+        replies: Their replies as one NamedTuple of tensors, with a first dimension for the clients.
     """
-    in_order = [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
-    there = {"one", *in_order[0]._fields}
+    order = sorted(range(len(clients)), key=lambda place: clients[place])
+    if order != list(range(len(clients))):
+        replies = type(replies)(*(field[order] for field in replies))
+    there = {"one", *replies._fields}
     reduced = {
-        (field, weight): _mean([getattr(reply, field) for reply in in_order], _weights(in_order, weight))
+        (field, weight): weighted_sum(getattr(replies, field), _weights(replies, weight)) / len(clients)
         for field, weights in means.items()
         for weight in weights
         if field in there and weight in there
     }
-    return ReducedReplies(reduced, in_order)
+    return ReducedReplies(reduced, replies, len(clients))
 
 
-def _weights(replies: Sequence[Any], weight: str) -> list[float]:
-    """v_i divided by their mean, in float64: equal weights are exactly one, and add no rounding."""
+def _weights(replies: Any, weight: str) -> Weights | None:
+    """v_i divided by their mean, in float64: equal weights are exactly one, and add no rounding; None for ``one``."""
     if weight == "one":
-        return [1.0] * len(replies)
-    values = torch.stack([getattr(reply, weight) for reply in replies]).flatten().tolist()
-    mean = math.fsum(values) / len(values)
+        return None
+    values: Tensor = getattr(replies, weight).flatten()
+    if (
+        values.is_cuda
+    ):  # weights that sum to zero become NaN here, so the model isn't finite, which ends the run as well
+        on_device = values.to(torch.float64)
+        return on_device / on_device.mean()
+    numbers = values.tolist()
+    mean = math.fsum(numbers) / len(numbers)
     if mean == 0:
         raise Diverged(f"the weights {weight!r} of the replies sum to zero")
-    return [value / mean for value in values]
+    return [value / mean for value in numbers]
 
 
-def _mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    return weighted_sum(values, weights, values[0].dtype) / len(values)
+def weighted_sum(values: Tensor, weights: Weights | None) -> Tensor:
+    """Σ v_i x_i over the first dimension, always in the same order; all weights are one if there are none.
 
-
-def weighted_sum(values: Sequence[Tensor], weights: Sequence[float], dtype: torch.dtype) -> Tensor:
-    """Σ v_i x_i in a given type, always in the same order.
-
-    On a CPU one after another. On a GPU a few dozen are stacked and summed at once, since each operation has to be
-    launched.
+    On a CPU one after another. On a GPU a few dozen are summed at once, since each operation has to be launched.
     """
-    total = torch.zeros_like(values[0], dtype=dtype)
-    if values[0].is_cuda:
-        return add_stacked(total, values, weights)
-    for value, weight in zip(values, weights, strict=True):
+    if values.is_cuda:
+        return sum_of_dozens(values, weights, values.dtype)
+    total = torch.zeros_like(values[0])
+    for value, weight in zip(values, [1.0] * len(values) if weights is None else weights, strict=True):
         total += weight * value
     return total
 
 
-def add_stacked(total: Tensor, values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Adds Σ v_i x_i to a total, a few dozen at a time."""
+def sum_of_dozens(values: Tensor | Sequence[Tensor], weights: Weights | None, dtype: torch.dtype) -> Tensor:
+    """Σ v_i x_i, a few dozen at a time, in a type; all weights are one if there are none."""
+    device, total = values[0].device, None
+    if weights is not None and not isinstance(weights, Tensor):
+        weights = send(weights, torch.float64, device)
     for begin in range(0, len(values), _STACKED_VECTORS):
-        stacked = torch.stack(list(values[begin : begin + _STACKED_VECTORS]))
-        own = weights[begin : begin + _STACKED_VECTORS]
-        if any(weight != 1 for weight in own):
-            stacked = stacked.to(total.dtype) * torch.tensor(own, dtype=total.dtype, device=total.device)[:, None]
-        total += stacked.sum(dim=0, dtype=total.dtype)
+        own = values[begin : begin + _STACKED_VECTORS]
+        stacked = own if isinstance(own, Tensor) else torch.stack(list(own))
+        if weights is not None:
+            stacked = stacked.to(dtype) * weights[begin : begin + _STACKED_VECTORS].to(dtype)[:, None]
+        part = stacked.sum(dim=0, dtype=dtype)
+        total = part if total is None else total.add_(part)
+    assert total is not None
     return total

@@ -1,12 +1,12 @@
 """Models that are means: the scored model, over the clients' latest models, and the averaged model, over rounds."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from adabest.engine.reduction import add_stacked
+from adabest.engine.reduction import sum_of_dozens
 
 
 @dataclass(frozen=True)
@@ -31,34 +31,32 @@ class ScoredModel:
         """The sum before any client has taken part."""
         return cls(torch.zeros_like(model, dtype=torch.float64))
 
-    def with_models(self, changes: Iterable[tuple[Tensor, Tensor | None, float]]) -> "ScoredModel":
+    def with_models(self, models: Tensor, previous: Sequence[Tensor | None], samples: Sequence[float]) -> "ScoredModel":
         """Clients' latest models in place of their previous ones.
 
         Args:
-            changes: For each client its model, the previous one if there was any, and n_i, or one.
+            models: The models of some clients, ``[clients, P]``.
+            previous: The previous model of each, if there was any.
+            samples: n_i of each, or ones.
         """
-        total, weight, unit = self.total.clone(), self.weight, self.unit
-        if total.is_cuda:
-            return self._with_stacked(list(changes), total)
-        change = torch.empty_like(total)
-        for model, previous, samples in changes:
-            unit = unit or samples
-            change.copy_(model)
-            if previous is None:
-                weight += samples / unit
-            else:
-                change.sub_(previous)
-            total.add_(change.mul_(samples / unit))
-        return ScoredModel(total, weight, unit)
-
-    def _with_stacked(self, changes: list[tuple[Tensor, Tensor | None, float]], total: Tensor) -> "ScoredModel":
-        """``with_models`` in few operations, since a GPU has to launch each of them."""
-        unit = self.unit or (changes[0][2] if changes else 0.0)
-        weight = self.weight + sum(samples / unit for _, previous, samples in changes if previous is None)
-        latest = [(model, samples / unit) for model, _, samples in changes]
-        before = [(previous, -samples / unit) for _, previous, samples in changes if previous is not None]
-        for pairs in (latest, before):
-            add_stacked(total, [model for model, _ in pairs], [v for _, v in pairs])
+        unit = self.unit or samples[0]
+        weight = self.weight
+        for before, own in zip(previous, samples, strict=True):
+            weight += own / unit if before is None else 0.0
+        if self.total.is_cuda:
+            total = self.total + sum_of_dozens(models, _weights(samples, unit), torch.float64)
+            there = [(before, own) for before, own in zip(previous, samples, strict=True) if before is not None]
+            if there:
+                weights = _weights([own for _, own in there], unit)
+                total -= sum_of_dozens([before for before, _ in there], weights, torch.float64)
+        else:
+            total = self.total.clone()
+            change = torch.empty_like(total)
+            for model, before, own in zip(models, previous, samples, strict=True):
+                change.copy_(model)
+                if before is not None:
+                    change.sub_(before)
+                total.add_(change.mul_(own / unit))
         return ScoredModel(total, weight, unit)
 
     def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
@@ -76,6 +74,12 @@ class ScoredModel:
         everyone = all_samples / self.unit
         unseen = everyone - self.weight
         return ((self.total + unseen * initial.to(torch.float64)) / everyone).to(initial.dtype)
+
+
+def _weights(samples: Sequence[float], unit: float) -> list[float] | None:
+    """The weights of models by their numbers of samples; None if all are one."""
+    weights = [own / unit for own in samples]
+    return None if all(weight == 1 for weight in weights) else weights
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,23 @@ A round changes the state at its end, after the evaluation. An exception before 
 """
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
+from adabest.algorithms.base import Algorithm, Population, ServerContext, Update, Work
+from adabest.engine.arrival import Arrival
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
-from adabest.engine.evaluation import EvaluationRequest, evaluate_one_by_one
-from adabest.engine.interface import Answer, Engine, Request
-from adabest.engine.lanes import advance
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
+from adabest.engine.interface import Answers, Engine, Request, TrainingScores
+from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
 from adabest.engine.metrics import Metrics, measure
@@ -25,6 +28,7 @@ from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.scored_model import AveragedModel, ScoredModel
 from adabest.engine.sections import Observer, unobserved
+from adabest.engine.server_step import ServerStep
 from adabest.engine.state import Snapshot, State, View
 from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance, Roster
@@ -102,6 +106,7 @@ class Simulation:
         self._memory = memory or Memory(self._initial.device)
         self._make_engine = engine
         self.observer: Observer = unobserved
+        self._unsettled: deque[_Unsettled] = deque()
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
@@ -169,38 +174,76 @@ class Simulation:
         return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
 
     def round(
-        self, *, evaluate: bool = False, cohort: np.ndarray | None = None
-    ) -> Generator[Request, list[Answer], Metrics | None]:
-        """A round as a generator: yields each request to the clients, and is sent their answers.
+        self, *, evaluate: bool = False, cohort: np.ndarray | None = None, settled: bool = True
+    ) -> Lane[Metrics | None]:
+        """A round as a generator: yields what its clients, its server and its evaluation need, and is sent the results.
 
-        It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``.
+        It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``, but for
+        a round that needn't be settled: on a GPU it is only begun, so that the next one can be prepared meanwhile, and
+        its divergence is raised by the round after the next, or by ``settle``.
         """
+        self._settle(but=1)
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
         if len(chosen) > 0:
             after, answers = yield from self._round(chosen.tolist())
         else:
             after, answers = self._skipped_round(), []
-        records = _records(answers)
+        columns = _columns(answers)
         with self.observer("scored"):
-            after = replace(after, scored=self._scored(records))
-        metrics = None
+            after = replace(after, scored=self._scored(answers, columns))
+        health = _Health.of(after, answers)
+        if health.is_there:
+            health.check()
+        evaluation: EvaluationResult | None = None
         if evaluate:
+            evaluation = yield self._evaluation_request(after)
+        if settled or evaluate:
+            self.settle()
+            health.check()
+        elif not health.is_there:
+            self._unsettled.append(_Unsettled(self.state, health))
+        metrics = None
+        if evaluation is not None:
             metrics = measure(
                 self.state,
                 after,
-                evaluation=evaluate_one_by_one(self._evaluation_request(after), self._heartbeat),
+                evaluation=evaluation,
                 answers=answers,
                 present=self._roster.size,
                 estimate_norms=self._estimate_norms(after, answers),
                 server_numbers=self._algorithm.server_numbers(after.server),
             )
-        after.clients.write(records)
+        after.clients.write(_rows(answers, columns))
         self.state = after
         return metrics
 
+    def settle(self) -> None:
+        """Waits until all rounds so far are computed, and makes sure that none of them has diverged.
+
+        Raises:
+            Diverged: If one has. The state is that of the round before, but for what the clients of later rounds keep.
+        """
+        self._settle(but=0)
+
+    def _settle(self, *, but: int) -> None:
+        """Settles all rounds so far but the last ones."""
+        while len(self._unsettled) > but:
+            unsettled = self._unsettled.popleft()
+            try:
+                unsettled.health.check()
+            except Diverged:
+                self.state = unsettled.before
+                self._unsettled.clear()
+                raise
+
     def view(self) -> View:
-        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything."""
+        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything.
+
+        Raises:
+            Diverged: If a round that wasn't settled has diverged.
+        """
+        self.settle()
         tensors, numbers = self.state.view()
         arrays, counts = self._roster.state()
         tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
@@ -212,6 +255,7 @@ class Simulation:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
+        self._unsettled.clear()
         self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory)
         self._roster = self._roster_before_round_one()
         self._roster.restore(
@@ -236,37 +280,38 @@ class Simulation:
         """The state after a round without present clients: only the number of the round changes."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Generator[Request, list[Answer], tuple[State, list[Answer]]]:
+    def _round(self, cohort: list[int]) -> Lane[tuple[State, list[Answers]]]:
         """All phases of a round: the state they lead to, except for the clients' own, and the clients' answers."""
         after = replace(self.state, round=self.state.round + 1)
-        all_answers: list[Answer] = []
+        all_answers: list[Answers] = []
         states = {client: self.client_state(client) for client in cohort}
         for phase, work in enumerate(self._algorithm.phases):
             context = self._context(after.round, phase)
             with self.observer("server"):
                 message = self._algorithm.downlink(after.server, after.cloud, context)
-            answers = yield self._request(work, states, message, context)
-            states = {answer.client: answer.state for answer in answers}
+            if phase > 0:
+                states = _states_by_client(all_answers[-1])
+            answers: Answers = yield self._request(work, states, message, context)
+            for scores in answers.scores:
+                if scores.numbers.is_there:
+                    scores.read()
             with self.observer("server"):
-                replies = reduce_replies(self._algorithm.means, [(answer.client, answer.reply) for answer in answers])
-                update = self._algorithm.server_step(after.server, after.cloud, replies, context)
+                replies = reduce_replies(self._algorithm.means, answers.clients, answers.replies)
+                update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
             after = replace(
                 after,
                 server=update.server,
                 aggregate=update.aggregate,
                 cloud=update.cloud,
                 h=update.h,
-                bytes_down=after.bytes_down + len(answers) * message_bytes(message),
-                bytes_up=after.bytes_up + sum(message_bytes(answer.reply) for answer in answers),
-                local_steps=after.local_steps + sum(answer.steps for answer in answers),
+                bytes_down=after.bytes_down + len(cohort) * message_bytes(message),
+                bytes_up=after.bytes_up + message_bytes(answers.replies),
+                local_steps=after.local_steps + sum(answers.steps),
             )
-            all_answers += answers
+            all_answers.append(answers)
         if self._rules.server_rate != 1.0:
             before = self.state.cloud
             after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
-        for name in ("cloud", "aggregate"):
-            if not bool(torch.isfinite(getattr(after, name)).all()):
-                raise Diverged(f"the {name} model isn't finite")
         first = self._rules.average_from
         if after.averaged is not None and first is not None and after.round >= first:
             after = replace(after, averaged=after.averaged.with_model(after.aggregate))
@@ -287,16 +332,15 @@ class Simulation:
     def _population(self) -> Population:
         return Population(self._roster.size, self._roster.mean_samples)
 
-    def _scored(self, records: Mapping[int, Mapping[str, Tensor]]) -> ScoredModel:
-        kept, weighted = self.state.clients, self._algorithm.scored_weight == "samples"
+    def _scored(self, answers: Sequence[Answers], columns: Mapping[str, Tensor]) -> ScoredModel:
+        if _MODEL not in columns:
+            return self.state.scored
+        clients, kept = answers[-1].clients, self.state.clients
+        weighted = self._algorithm.scored_weight == "samples"
         return self.state.scored.with_models(
-            (
-                record[_MODEL],
-                kept.read(client)[_MODEL] if client in kept else None,
-                float(self._task.samples(client)) if weighted else 1.0,
-            )
-            for client, record in records.items()
-            if _MODEL in record
+            columns[_MODEL],
+            [kept.read(client)[_MODEL] if client in kept else None for client in clients],
+            [float(self._task.samples(client)) if weighted else 1.0 for client in clients],
         )
 
     def _evaluation_request(self, after: State) -> EvaluationRequest:
@@ -306,7 +350,7 @@ class Simulation:
             models["averaged"] = averaged
         return EvaluationRequest(self._task, models, validated="scored")
 
-    def _estimate_norms(self, after: State, answers: list[Answer]) -> Tensor:
+    def _estimate_norms(self, after: State, answers: Sequence[Answers]) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         If no client is present, an algorithm that needs to know the population has no message to send.
@@ -315,7 +359,7 @@ class Simulation:
             return after.cloud.new_empty(0, dtype=torch.float64)
         context = self._context(after.round + 1, 0)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        latest = {answer.client: answer.state for answer in answers}
+        latest = _states_by_client(answers[-1]) if answers else {}
         everyone = dict.fromkeys([*self.state.clients, *latest])
         states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
         return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
@@ -325,15 +369,73 @@ class Simulation:
             return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
 
-def _records(answers: list[Answer]) -> dict[int, dict[str, Tensor]]:
-    """The columns of the client store for each client: its algorithm's state and its latest model."""
-    records: dict[int, dict[str, Tensor]] = {}
-    for answer in answers:
-        record = records.setdefault(answer.client, {})
-        record |= {_STATE + name: value for name, value in answer.state._asdict().items()}
-        if answer.model is not None:
-            record[_MODEL] = answer.model
-    return records
+class _Health(NamedTuple):
+    """What tells whether a round has diverged. On a GPU it may still be on its way.
+
+    Attributes:
+        scores: How the training of the clients went.
+        largest: The largest numbers in the cloud and in the aggregate, without their signs, ``[2]``.
+    """
+
+    scores: tuple[TrainingScores, ...]
+    largest: Arrival
+
+    @classmethod
+    def of(cls, after: State, answers: Sequence[Answers]) -> "_Health":
+        """Asks for the facts about a round."""
+        # One operation each, which keeps what isn't a number; isfinite and all would be five.
+        largest = [torch.linalg.vector_norm(model, ord=torch.inf) for model in (after.cloud, after.aggregate)]
+        return cls(tuple(scores for own in answers for scores in own.scores), Arrival(torch.stack(largest)))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nothing needs to be waited for."""
+        return self.largest.is_there and all(scores.numbers.is_there for scores in self.scores)
+
+    def check(self) -> None:
+        """Waits for the facts.
+
+        Raises:
+            Diverged: If a loss or a model isn't finite.
+        """
+        for scores in self.scores:
+            scores.read()
+        for name, largest in zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True):
+            if not math.isfinite(largest):
+                raise Diverged(f"the {name} model isn't finite")
+
+
+class _Unsettled(NamedTuple):
+    """A round that was begun, and the state before it."""
+
+    before: State
+    health: _Health
+
+
+def _columns(answers: Sequence[Answers]) -> dict[str, Tensor]:
+    """The columns of the client store: the clients' last states and their latest models, one row a client."""
+    if not answers:
+        return {}
+    columns = {_STATE + name: value for name, value in answers[-1].states._asdict().items()}
+    trained = [own.models for own in answers if own.models is not None]
+    return columns | ({_MODEL: trained[-1]} if trained else {})
+
+
+def _rows(answers: Sequence[Answers], columns: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """Columns as rows, by client."""
+    if not answers:
+        return {}
+    rows = {name: column.unbind() for name, column in columns.items()}
+    return {
+        client: {name: values[place] for name, values in rows.items()}
+        for place, client in enumerate(answers[-1].clients)
+    }
+
+
+def _states_by_client(answers: Answers) -> dict[int, Any]:
+    """The states of clients, one by one."""
+    kind, rows = type(answers.states), [field.unbind() for field in answers.states]
+    return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
 
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ given a function that makes the trainer of a task, so that engine and trainers d
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction
-from adabest.engine.interface import Request
+from adabest.engine.cohort_table import CohortTable
+from adabest.engine.interface import Request, TrainingScores
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
@@ -22,6 +22,8 @@ class TrainingJob(NamedTuple):
     Attributes:
         request: What the run asked for: the task, the settings of training, the round.
         clients: Which of its clients.
+        table: What is known of the clients of all runs that train at the same time.
+        first: The place of the first of its clients in the table.
         states: Their states, stacked.
         context: Their contexts, stacked.
         correction: Where they start, and the correction of their gradients; each field is one client's after another's
@@ -30,6 +32,8 @@ class TrainingJob(NamedTuple):
 
     request: Request
     clients: list[int]
+    table: CohortTable
+    first: int
     states: Any
     context: ClientContext
     correction: Correction
@@ -53,42 +57,20 @@ class TrainingJob(NamedTuple):
     @property
     def steps(self) -> list[int]:
         """K_i."""
-        return [self.request.task.steps(client) for client in self.clients]
+        own: list[int] = self.table.host_steps[self.first : self.first + len(self.clients)].tolist()
+        return own
 
 
 class TrainingResult(NamedTuple):
-    """The clients of a job, or some of them, after their local training.
+    """The clients of a job after their local training.
 
     Attributes:
         models: Their models, ``[clients, P]``.
-        losses: Mean training loss over each client's steps.
-        accuracies: Mean training accuracy over each client's steps.
-        bad_steps: Each client's first step whose loss isn't finite; −1 where all are.
-        bad_losses: The loss of that step.
+        scores: How their training went.
     """
 
     models: Tensor
-    losses: list[float]
-    accuracies: list[float]
-    bad_steps: list[int]
-    bad_losses: list[float]
-
-    @classmethod
-    def of_clients(cls, clients: Sequence[tuple[Tensor, Tensor, Tensor]]) -> "TrainingResult":
-        """The result of clients that were trained one by one.
-
-        Args:
-            clients: For each client its model ``[P]``, and of each of its steps the loss and the accuracy, float64
-                ``[K_i]``.
-        """
-        bad = [torch.nonzero(~torch.isfinite(losses)).flatten().tolist()[:1] for _, losses, _ in clients]
-        return cls(
-            models=torch.stack([model for model, _, _ in clients]),
-            losses=[float(losses.mean()) for _, losses, _ in clients],
-            accuracies=[float(accuracies.mean()) for _, _, accuracies in clients],
-            bad_steps=[steps[0] if steps else -1 for steps in bad],
-            bad_losses=[float(own[1][steps[0]]) if steps else 0.0 for own, steps in zip(clients, bad, strict=True)],
-        )
+    scores: TrainingScores
 
 
 class Unbatchable(Exception):

@@ -16,7 +16,16 @@ def batches_per_epoch(samples: Any, batch_size: int) -> Any:
     return -(-samples // batch_size)
 
 
-def batch_table(seed: Any, round_number: Any, clients: Any, samples: Any, *, epochs: int, batch_size: int) -> Any:
+def batch_table(
+    seed: Any,
+    round_number: Any,
+    clients: Any,
+    samples: Any,
+    *,
+    epochs: int,
+    batch_size: int,
+    most_samples: int | None = None,
+) -> Any:
     """The batches of several clients in one round, as positions among each client's own samples.
 
     An epoch is a random permutation of the client's samples; its last batch is topped up with uniform draws from all of
@@ -29,6 +38,7 @@ def batch_table(seed: Any, round_number: Any, clients: Any, samples: Any, *, epo
         samples: n_i of those clients, ``[clients]`` int64 of the same library.
         epochs: How many epochs.
         batch_size: Samples in a batch.
+        most_samples: The largest n_i, if it is known; else ``samples`` are asked, which waits for a GPU.
 
     Returns:
         ``[clients, epochs, batches, batch size]`` int64 of the same library. ``batches`` is the largest client's; a
@@ -39,7 +49,7 @@ def batch_table(seed: Any, round_number: Any, clients: Any, samples: Any, *, epo
     if isinstance(clients, torch.Tensor):
         device = clients.device
         where, arange = torch.where, lambda count: torch.arange(count, device=device)
-    batches = int(batches_per_epoch(samples.max(), batch_size))
+    batches = int(batches_per_epoch(samples.max() if most_samples is None else most_samples, batch_size))
     client, own = clients[:, None, None], samples[:, None, None]
     seed, round_number = (word if isinstance(word, int) else word[:, None, None] for word in (seed, round_number))
     epoch, place = arange(epochs)[:, None], arange(batches * batch_size)

@@ -4,8 +4,10 @@ A partitioner takes a ``Deal`` and returns one sample index for every place, the
 terminate, use no sample twice, and give each client exactly its size.
 """
 
-from collections.abc import Callable
+import bisect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from adabest.random import Purpose
 from adabest.registry import Registry
 
 _BLOCK = 4096  # the most places that are drawn at a time
+_HALF, _LAST_BIT = 2**32 - 1, 2.0**-53  # of a random word, and of a uniform number
 _NUMBERS = 2**22  # the most numbers in their priors: with many classes, fewer places are drawn at a time
 
 
@@ -143,42 +146,125 @@ def dirichlet_legacy(deal: Deal) -> np.ndarray:
     Each client has a row of *cumulated* prior, which is restricted and renormalised in place at every draw as if it
     were the prior itself. Every draw depends on the one before, so the loop can't be batched.
     """
-    generator = random.numpy_generator(deal.seed, Purpose.PARTITION, _LEGACY)
-    rows = np.cumsum(deal.priors(), axis=1)
-    remaining = np.bincount(deal.labels, minlength=deal.classes)
-    starts = np.cumsum(deal.sizes) - deal.sizes
-    filled = np.zeros(len(deal.sizes), dtype=np.int64)
+    draws = _Draws(random.numpy_generator(deal.seed, Purpose.PARTITION, _LEGACY))
+    rows = [_LegacyRow(row) for row in np.cumsum(deal.priors(), axis=1)]
+    remaining = np.bincount(deal.labels, minlength=deal.classes).tolist()
+    ends = np.cumsum(deal.sizes).tolist()
+    next_places = (np.cumsum(deal.sizes) - deal.sizes).tolist()
     open_clients = np.flatnonzero(deal.sizes > 0).tolist()
+    exhausted = remaining.count(0)
     drawn: list[int] = []
     places: list[int] = []
     while open_clients:
-        position = int(generator.integers(len(open_clients)))
+        position = draws.integer_below(len(open_clients))
         client = open_clients[position]
-        label = _draw_legacy_class(rows[client], remaining, generator)
+        label = rows[client].draw_class(remaining, exhausted, draws)
         remaining[label] -= 1
+        exhausted += not remaining[label]
         drawn.append(label)
-        places.append(int(starts[client] + filled[client]))
-        filled[client] += 1
-        if filled[client] == deal.sizes[client]:
+        places.append(next_places[client])
+        next_places[client] += 1
+        if next_places[client] == ends[client]:
             open_clients[position] = open_clients[-1]
             open_clients.pop()
     return _hand_out(deal, np.array(drawn), np.array(places))
 
 
-def _draw_legacy_class(row: np.ndarray, remaining: np.ndarray, generator: np.random.Generator) -> int:
-    row[remaining == 0] = -1.0
-    positive = row > 0
-    choices = np.flatnonzero(positive)
-    if len(choices) == 0:
-        left = np.flatnonzero(remaining)
-        return int(left[generator.integers(len(left))])
-    row[positive] /= row[positive].sum()
-    if len(choices) == 1:
-        return int(choices[0])
-    draw = generator.random()
-    if remaining[0] == 0:
-        draw *= row.max()  # the authors' code redraws until an entry reaches the draw; this is the same in one draw
-    return int(np.argmax(draw <= row))  # 0 where no entry reaches the draw
+class _Draws:
+    """The draws of a NumPy generator, one at a time: ``integers`` and ``random``, bit for bit.
+
+    They are made here out of many of its words at a time, since each call of NumPy takes longer than a draw.
+    """
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._words = _words_of(generator)
+        self._half: int | None = None  # of a word, for the next integer
+
+    def integer_below(self, count: int) -> int:
+        """A uniform integer, by Lemire's method with 32 bits."""
+        if count == 1:
+            return 0
+        while True:
+            if self._half is None:
+                word = next(self._words)
+                half, self._half = word & _HALF, word >> 32
+            else:
+                half, self._half = self._half, None
+            product = half * count
+            rest = product & _HALF
+            if rest >= count or rest >= (_HALF + 1 - count) % count:
+                return product >> 32
+
+    def uniform(self) -> float:
+        """A uniform number in [0, 1), of 53 bits."""
+        return (next(self._words) >> 11) * _LAST_BIT
+
+
+def _words_of(generator: np.random.Generator) -> Iterator[int]:
+    while True:
+        words: Any = generator.bit_generator.random_raw(_BLOCK)
+        yield from words.tolist()
+
+
+class _LegacyRow:
+    """A client's cumulated prior in ``dirichlet_legacy``, of the classes in which it is positive.
+
+    At every draw it is divided by its sum, which soon changes nothing any more, or leads to and fro between two rows:
+    then nothing is computed.
+    """
+
+    __slots__ = ("_before", "_classes", "_exhausted", "_other", "_settled", "_values")
+
+    def __init__(self, cumulated: np.ndarray) -> None:
+        self._exhausted = 0  # classes, when they were last looked at
+        self._begin(np.flatnonzero(cumulated > 0).tolist(), cumulated[cumulated > 0].tolist())
+
+    def _begin(self, classes: list[int], values: list[float]) -> None:
+        self._classes, self._values = classes, values
+        self._before: list[float] = []
+        self._other: list[float] = []
+        self._settled = False
+
+    def draw_class(self, remaining: Sequence[int], exhausted: int, draws: _Draws) -> int:
+        """A class that has samples left.
+
+        Args:
+            remaining: How many samples of each class are left.
+            exhausted: How many classes have none left.
+            draws: The draws.
+        """
+        if exhausted != self._exhausted:
+            self._exhausted = exhausted
+            if not all(map(remaining.__getitem__, self._classes)):
+                there = [place for place, label in enumerate(self._classes) if remaining[label]]
+                self._begin([self._classes[place] for place in there], [self._values[place] for place in there])
+        if not self._classes:
+            labels = [label for label, count in enumerate(remaining) if count]
+            return labels[draws.integer_below(len(labels))]
+        if len(self._classes) == 1:
+            return self._classes[0]
+        self._divide()
+        draw = draws.uniform()
+        if draw == 0.0:
+            return next(label for label, count in enumerate(remaining) if count)  # classes with a prior of 0, too
+        if not remaining[0]:
+            draw *= self._values[-1]  # the authors' code redraws until an entry reaches the draw; this is one draw
+        place = bisect.bisect_left(self._values, draw)
+        return self._classes[place] if place < len(self._classes) else 0  # 0 where no entry reaches the draw
+
+    def _divide(self) -> None:
+        """Divides the row by its sum, in NumPy's order of summation."""
+        if self._settled:
+            self._values, self._other = self._other, self._values
+            return
+        if self._values[0] == 0.0:  # too small for a number since the last division
+            zeros = bisect.bisect_right(self._values, 0.0)
+            self._begin(self._classes[zeros:], self._values[zeros:])
+        values = np.array(self._values)
+        divided = (values / np.add.reduce(values)).tolist()
+        if divided in (self._values, self._before):
+            self._settled, self._other = True, self._values
+        self._before, self._values = self._values, divided
 
 
 PARTITIONERS: Registry[Partitioner] = Registry(

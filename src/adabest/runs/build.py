@@ -21,6 +21,8 @@ from torch import nn
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.evaluation import Evaluator
+from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
@@ -206,7 +208,10 @@ def make_batched_engine(
         # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
         return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
 
-    return BatchedEngine(heartbeat, make_trainer)
+    def make_evaluator(task: ClassificationTask) -> Evaluator | None:
+        return make_gpu_evaluator(task, precision or Precision())
+
+    return BatchedEngine(heartbeat, make_trainer, make_evaluator)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:

@@ -186,7 +186,7 @@ def _rounds(
             callback.start(view)
             started.append(callback)
         _states(own)  # one that can't be saved is found now, and not when the first checkpoint is due
-        yield from _make_rounds(config, view, callbacks)
+        yield from _make_rounds(config, view, callbacks, settled=bool(own))
         ending = Ending("finished", view.rounds, view.stop_reason)
     except Diverged as error:
         ending = Ending("diverged", view.round + 1, str(error))
@@ -203,19 +203,30 @@ def _rounds(
         drop_checkpoints(run.folder)
 
 
-def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback]) -> Lane[None]:
-    """Makes all remaining rounds; calls the callbacks after each."""
-    while view.round < view.rounds:
-        number = view.round + 1
-        evaluate = number % config.evaluate_every == 0 or number == view.rounds
-        metrics = yield from view.simulation.round(evaluate=evaluate)
-        view.round_done()
-        if metrics is not None:
-            view.rows.append(metrics)
+def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback], *, settled: bool) -> Lane[None]:
+    """Makes all remaining rounds; calls the callbacks after each.
+
+    Args:
+        config: The configuration.
+        view: The run.
+        callbacks: The callbacks.
+        settled: Whether every round is settled before the callbacks see it, and not only those that are evaluated.
+    """
+    try:
+        while view.round < view.rounds:
+            number = view.round + 1
+            evaluate = number % config.evaluate_every == 0 or number == view.rounds
+            metrics = yield from view.simulation.round(evaluate=evaluate, settled=settled)
+            view.round_done()
+            if metrics is not None:
+                view.rows.append(metrics)
+                for callback in callbacks:
+                    callback.after_evaluation(view, metrics)
             for callback in callbacks:
-                callback.after_evaluation(view, metrics)
-        for callback in callbacks:
-            callback.after_round(view)
+                callback.after_round(view)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        view.simulation.settle()  # a run that has diverged isn't saved as one that was interrupted
+        raise
 
 
 def _callbacks(

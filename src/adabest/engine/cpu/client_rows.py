@@ -10,7 +10,8 @@ from torch import Tensor
 
 from adabest import random
 from adabest.data.augmentation import flip_crop, none
-from adabest.engine import sample_table
+from adabest.engine.cohort_table import CohortTable
+from adabest.engine.sample_table import chosen_samples
 from adabest.engine.trainer import TrainingJob
 from adabest.errors import AdabestError
 from adabest.random import Purpose
@@ -55,8 +56,8 @@ TrainedRow = tuple[Tensor, Tensor, Tensor]
 
 def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
     """The clients of a job, in order."""
-    steps = torch.tensor(job.steps)
-    chosen = sample_table.chosen_samples([job], sample_table.draw_keys([job], torch.device("cpu")), steps)
+    steps = job.steps
+    chosen = chosen_samples(CohortTable.of([(job.request, job.clients)]), job.task.batch_size)
     chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
     task, round_number = job.task, job.round
     labels = task.data.y_train[chosen]
@@ -66,8 +67,8 @@ def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
             task=task,
             client=client,
             round=round_number,
-            chosen=chosen[place, : int(steps[place])],
-            labels=labels[place, : int(steps[place])],
+            chosen=chosen[place, : steps[place]],
+            labels=labels[place, : steps[place]],
             start=_vector(correction.start, place),
             offset=None if correction.offset is None else _vector(correction.offset, place),
             scale=_number(correction.scale, place),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 from torch.nn import functional
 
 from adabest.engine.cpu import malloc
@@ -10,6 +11,7 @@ from adabest.engine.cpu.autograd import Replicas
 from adabest.engine.cpu.client_rows import TrainedRow, client_rows
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
+from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import LinearLayer, plan_layers
 from adabest.engine.trainer import TrainingJob, TrainingResult
 from adabest.errors import InputError
@@ -87,4 +89,10 @@ class CpuTrainer:
         with malloc.freed_memory_kept():
             trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
         done = (row for piece in trained for row in piece)
-        return [TrainingResult.of_clients([next(done) for _ in job.clients]) for job in jobs]
+        return [_result(job, [next(done) for _ in job.clients]) for job in jobs]
+
+
+def _result(job: TrainingJob, trained: Sequence[TrainedRow]) -> TrainingResult:
+    """The result of a job whose clients were trained one by one."""
+    scores = TrainingScores.of_steps(job.clients, [(losses, accuracies) for _, losses, accuracies in trained])
+    return TrainingResult(torch.stack([model for model, _, _ in trained]), scores)

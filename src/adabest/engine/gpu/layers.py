@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
 
+from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.sample_table import DrawKeys
 from adabest.models.keyed import set_dropout_key
 
 

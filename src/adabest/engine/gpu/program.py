@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from adabest import random
+from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
@@ -31,7 +32,6 @@ from adabest.engine.gpu.layers import (
 )
 from adabest.engine.gpu.packing import Packing
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.sample_table import DrawKeys
 from adabest.engine.shapes import InputShape, flat, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -166,15 +166,19 @@ class Program:
         """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
         return self._allocator.bytes
 
-    def run_dry_step(self) -> None:
-        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture."""
+    def run_dry_step(self, *, has_codes: bool) -> None:
+        """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture.
+
+        Args:
+            has_codes: Whether training will flip and crop images, so that only its kernels are compiled.
+        """
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
                 if self._device.type == "cuda":
-                    self._capture(has_codes=False, has_offset=False)
+                    self._capture(has_codes, has_offset=False)
                 else:
-                    self._work(has_codes=False, has_offset=False)
+                    self._work(has_codes, has_offset=False)
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
@@ -218,11 +222,12 @@ class Program:
         self._graphs[has_codes, has_offset].replay()
 
     def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
-        """Captures a step as a CUDA graph, after trials that compile its kernels; parameters stay as they were."""
+        """Captures a step as a CUDA graph, after its kernels are compiled and tried; parameters stay as they were."""
         before = self._w.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
+            self._operators.compile_together(lambda: self._work(has_codes, has_offset))
             for _ in range(_WARM_UP):
                 self._step.zero_()
                 self._work(has_codes, has_offset)

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
-from adabest.engine import sample_table
+from adabest.engine.arrival import Arrival
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.operator_choice import operators
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
+from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import plan_layers
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
@@ -68,8 +69,8 @@ class GpuTrainer:
         """
         self._device = task.model.vector.device
         self._setting = setting(task, precision or Precision())
-        self._try_out()
         self._flip_crops = task.augmentation is flip_crop
+        self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
         self._program: Program | None = None
@@ -116,7 +117,7 @@ class GpuTrainer:
         self._most = clients // 2
 
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
-        """Trains the clients of several runs at the same time."""
+        """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened."""
         clients = sum(len(job.clients) for job in jobs)
         cohort = self._cohort(jobs)
         self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
@@ -129,13 +130,13 @@ class GpuTrainer:
                 error.add_note(f"in round {jobs[0].round}, with {clients} clients side by side")
             raise
         models = self._setting.packing.unpack(packed[:clients])
-        summary = _summary(program, cohort.steps)
-        results, at = [], 0
-        for job in jobs:
-            own = slice(at, at + len(job.clients))
-            results.append(TrainingResult(models[own], *(column[own] for column in summary)))
-            at = own.stop
-        return results
+        numbers = Arrival(_summary(program, cohort))
+        return [
+            TrainingResult(
+                models[job.first : job.first + len(job.clients)], TrainingScores(job.clients, numbers, job.first)
+            )
+            for job in jobs
+        ]
 
     def _try_out(self) -> None:
         """Runs one dry step of what the user wrote, for two clients.
@@ -144,7 +145,7 @@ class GpuTrainer:
             Unbatchable: If it can't be computed for many clients at once.
         """
         try:
-            Program(self._setting, 2, 1, self._device).run_dry_step()
+            Program(self._setting, 2, 1, self._device).run_dry_step(has_codes=self._flip_crops)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -168,37 +169,43 @@ class GpuTrainer:
         return self._program
 
     def _cohort(self, jobs: Sequence[TrainingJob]) -> Cohort:
-        """The clients of all jobs as packed tensors."""
-        pack, like = self._setting.packing.pack, jobs[0].correction.start
+        """The clients of all jobs as packed tensors. Nothing here waits for a GPU."""
+        pack, like, table = self._setting.packing.pack, jobs[0].correction.start, jobs[0].table
         counts = [len(job.clients) for job in jobs]
-        steps = torch.tensor([count for job in jobs for count in job.steps], dtype=torch.int32)
-        keys = sample_table.draw_keys(jobs, self._device)
+        corrections = [job.correction for job in jobs]
+        training = [job.request.training for job in jobs]
 
         def vectors(values: Sequence[Tensor]) -> Tensor:
             """Each job's vector or vectors, packed, one row a client."""
-            packed = pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
-            rows, at = list[int](), 0
-            for value, count in zip(values, counts, strict=True):
-                rows += [at] * count if value.ndim == 1 else range(at, at + count)
-                at += 1 if value.ndim == 1 else count
-            return packed if len(rows) == at else packed[torch.tensor(rows, device=packed.device)]
+            rows = pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
+            if all(value.ndim > 1 for value in values):
+                return rows
+            own = torch.split(
+                rows, [1 if value.ndim == 1 else count for value, count in zip(values, counts, strict=True)]
+            )
+            return torch.cat([row.expand(count, -1) for row, count in zip(own, counts, strict=True)])
 
         def numbers(values: Sequence[Any]) -> Tensor:
             """Each job's number or numbers, one a client."""
+            if not any(isinstance(value, Tensor) for value in values) and len(set(values)) == 1:
+                return like.new_full((sum(counts),), values[0])
             columns = [
-                torch.as_tensor(value, dtype=like.dtype, device=like.device).reshape(-1).expand(count)
+                value.to(like.dtype).reshape(-1).expand(count)
+                if isinstance(value, Tensor)
+                else like.new_full((count,), value)
                 for value, count in zip(values, counts, strict=True)
             ]
             return torch.cat(columns)
 
-        corrections = [job.correction for job in jobs]
         offset = None
         if any(correction.offset is not None for correction in corrections):
             nothing = like.new_zeros(like.shape[-1])
             offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
-        training = [job.request.training for job in jobs]
         decay = [own.weight_decay + c.rho_prime for own, c in zip(training, corrections, strict=True)]
-        table = int(steps.max()), self._setting.batch
+        codes = None
+        if self._flip_crops:
+            most = int(table.host_steps.max())
+            codes = self._setting.operators.flip_crop_codes(table.keys, most, self._setting.batch)
         return Cohort(
             start=vectors([correction.start for correction in corrections]),
             offset=offset,
@@ -209,10 +216,10 @@ class GpuTrainer:
                 clip=numbers([own.clip or torch.inf for own in training]),
                 decay=numbers(decay),
             ),
-            steps=steps,
-            keys=keys,
-            chosen=sample_table.chosen_samples(jobs, keys, steps),
-            flip_crop_codes=sample_table.flip_crop_codes(keys, *table) if self._flip_crops else None,
+            steps=table.steps.to(torch.int32),
+            keys=table.keys,
+            chosen=self._setting.operators.chosen_samples(table, self._setting.batch),
+            flip_crop_codes=codes,
         )
 
 
@@ -248,21 +255,19 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
     )
 
 
-def _summary(program: Program, steps: Tensor) -> list[list[Any]]:
-    """The columns of a ``TrainingResult`` after the models, with one transfer from the device."""
-    most, clients = int(steps.max()), len(steps)
-    batch, counts = program.losses.shape[-1], steps.to(program.losses.device)
+def _summary(program: Program, cohort: Cohort) -> Tensor:
+    """The numbers of ``TrainingScores``, on the device."""
+    most, clients, batch = cohort.chosen.shape
     losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
     right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
-    made = torch.arange(most, device=losses.device)[:, None] < counts
+    made = torch.arange(most, device=losses.device)[:, None] < cohort.steps
     bad = made & ~torch.isfinite(losses)
     first = bad.to(torch.int8).argmax(dim=0)
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
-    loss = sum_by_halves(torch.where(made, losses, 0.0)) / counts
-    accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * counts)
-    rows = torch.stack([loss, accuracy, where.to(torch.float64), worst]).tolist()
-    return [rows[0], rows[1], [int(step) for step in rows[2]], rows[3]]
+    loss = sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
+    accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * cohort.steps)
+    return torch.stack([loss, accuracy, where.to(torch.float64), worst])
 
 
 def sum_by_halves(values: Tensor) -> Tensor:

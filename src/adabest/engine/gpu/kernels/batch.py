@@ -5,12 +5,13 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace, Source
+from adabest.engine.gpu.kernels.launches import jit, launch
 from adabest.engine.shapes import InputShape
 
 _BLOCK = 2048
 
 
-@triton.jit
+@jit
 def _gather(
     inputs, mean, deviation, chosen, codes, out, step, steps,
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
@@ -61,7 +62,7 @@ def _gather(
         tl.store(into, tl.where(known, value, 0.0).to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@jit
 def _cross_entropy(
     scores, labels, chosen, dy, losses, right, step, steps,
     BATCH: tl.constexpr, CLASSES: tl.constexpr, STORED: tl.constexpr, BLOCK: tl.constexpr,
@@ -94,7 +95,8 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     clients, batch = out.shape[:2]
     columns, stored_run = (1, 1) if shape.run == 0 else shape.stored[1:]
     pixels, run_block = out[0, 0].numel() // stored_run, triton.next_power_of_2(stored_run)
-    _gather[(batch, clients)](
+    launch(
+        _gather, (batch, clients),
         source.inputs, source.mean, source.deviation, source.chosen,
         source.chosen if source.flip_crop_codes is None else source.flip_crop_codes, out, pace.step, pace.steps,
         batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
@@ -108,7 +110,8 @@ def cross_entropy(
 ) -> None:
     """See ``twins.cross_entropy``."""
     clients, batch, stored = scores.shape
-    _cross_entropy[(batch, clients)](
+    launch(
+        _cross_entropy, (batch, clients),
         scores, source.labels, source.chosen, dy, losses, right, pace.step, pace.steps,
         batch, classes, stored, triton.next_power_of_2(stored),
         num_warps=1,

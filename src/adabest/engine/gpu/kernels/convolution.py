@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace, Parts
+from adabest.engine.gpu.kernels.launches import jit, launch
 from adabest.engine.shapes import ConvolutionShape
 
 
@@ -53,7 +54,7 @@ def _better(value, position, other, other_position: tl.constexpr):
     return best, tl.where(other > value, other_position, position)
 
 
-@triton.jit
+@jit
 def _convolve(
     x, w, bias, y, kind, step, steps,
     w_stride, bias_stride,
@@ -106,7 +107,7 @@ def _convolve(
     tl.store(dense, position.to(tl.uint8), mask=there & known)
 
 
-@triton.jit
+@jit
 def _spread(
     dy, kind, dense, bias, step, steps,
     IMAGES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -135,7 +136,7 @@ def _spread(
         tl.store(into + shift, tl.where(position == which, gradient, 0.0).to(dense.dtype.element_ty), mask=known)
 
 
-@triton.jit
+@jit
 def _input_gradient(
     dense, w, dx, step, steps,
     w_stride,
@@ -179,7 +180,7 @@ def _input_gradient(
     tl.store(into, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
 
 
-@triton.jit
+@jit
 def _weight_gradient(
     x, dense, partial, step, steps,
     IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, PIXEL: tl.constexpr,
@@ -221,7 +222,7 @@ def _weight_gradient(
         tl.store(into + (k[:, None] * OUTPUTS + output[None, :]), sums[block], mask=(k < DEPTH)[:, None] & known)
 
 
-@triton.jit
+@jit
 def _weight_gradient_of_pools(
     x, dy, kind, partial, bias, step, steps,
     IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, PIXEL: tl.constexpr,
@@ -290,7 +291,8 @@ def convolve(
     blocks = BLOCKS["convolve unfolded" if shape.unfolded else "convolve", x.element_size()]
     block_outputs = _block(outputs)
     grid = (triton.cdiv(images * rows * columns, blocks.pixels), triton.cdiv(outputs, block_outputs), clients)
-    _convolve[grid](
+    launch(
+        _convolve, grid,
         x, w, w if bias is None else bias, y, kind, pace.step, pace.steps,
         w.stride(0), 0 if bias is None else bias.stride(0),
         images, *_strides(shape), shape.run, shape.depth,
@@ -308,7 +310,8 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
     outputs = shape.stored_outputs
     block_outputs = _block(outputs)
     grid = (parts(shape, images).spread, triton.cdiv(outputs, block_outputs), clients)
-    _spread[grid](
+    launch(
+        _spread, grid,
         dy, kind, dense, bias, pace.step, pace.steps,
         images, *shape.pooled, *shape.dense, outputs, shape.pool, _SPREAD_PIXELS, block_outputs,
         num_warps=4,
@@ -321,7 +324,8 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
     blocks = BLOCKS["input gradient", dx.element_size()]
     block_channels = _block(channels)
     grid = (triton.cdiv(images * width, blocks.pixels), height * triton.cdiv(channels, block_channels), clients)
-    _input_gradient[grid](
+    launch(
+        _input_gradient, grid,
         dense, w, dx, pace.step, pace.steps,
         w.stride(0),
         images, height, width, channels, *shape.dense, shape.stored_outputs,
@@ -342,7 +346,8 @@ def weight_gradient(
     count = triton.cdiv(shape.depth, block_depth)
     together = _blocks_per_program(count)
     grid = (count // together * triton.cdiv(outputs, block_outputs), parts(shape, images).weight, clients)
-    _weight_gradient[grid](
+    launch(
+        _weight_gradient, grid,
         x, dense, partial, pace.step, pace.steps,
         images, *_strides(shape), shape.run, shape.depth, *shape.dense, outputs, precision,
         _images_of_part(shape, images, _PART), blocks.pixels, block_outputs, block_depth, together,
@@ -368,7 +373,8 @@ def weight_gradient_of_pools(
     count = triton.cdiv(shape.depth, block_depth)
     together = _blocks_per_program(count)
     programs = count // together * triton.cdiv(outputs, block_outputs)
-    _weight_gradient_of_pools[(programs, parts(shape, images).pools, clients)](
+    launch(
+        _weight_gradient_of_pools, (programs, parts(shape, images).pools, clients),
         x, dy, kind, partial, bias, pace.step, pace.steps,
         images, *_strides(shape), shape.run, shape.depth, *shape.pooled, outputs, shape.pool, precision,
         _images_of_part(shape, images, _POOL_PART), blocks.pixels, block_outputs, block_depth, together,

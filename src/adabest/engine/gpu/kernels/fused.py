@@ -2,7 +2,7 @@
 
 import functools
 
-from adabest.engine.gpu.kernels import batch, convolution, linear, updates
+from adabest.engine.gpu.kernels import batch, convolution, launches, linear, tables, updates
 
 
 class Fused:
@@ -17,6 +17,9 @@ class Fused:
     update = staticmethod(updates.update)
     slots = staticmethod(updates.slots)
     linear_slots = staticmethod(linear.linear_slots)
+    compile_together = staticmethod(launches.compile_together)
+    chosen_samples = staticmethod(tables.chosen_samples)
+    flip_crop_codes = staticmethod(tables.flip_crop_codes)
 
     def __init__(self, precision: str) -> None:
         bound = functools.partial

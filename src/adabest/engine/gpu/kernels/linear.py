@@ -5,11 +5,12 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
+from adabest.engine.gpu.kernels.launches import jit, launch
 from adabest.engine.gpu.kernels.updates import corrected
 from adabest.engine.shapes import LinearShape
 
 
-@triton.jit
+@jit
 def _linear(
     x, w, bias, y, step, steps, w_stride, bias_stride,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STORED: tl.constexpr,
@@ -39,7 +40,7 @@ def _linear(
     tl.store(into, total.to(y.dtype.element_ty), mask=there & (output < STORED)[None, :])
 
 
-@triton.jit
+@jit
 def _input_gradient(
     dy, w, x, dx, step, steps, w_stride,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STORED: tl.constexpr,
@@ -68,7 +69,7 @@ def _input_gradient(
     tl.store(dx + first + place, total.to(dx.dtype.element_ty), mask=there & known)
 
 
-@triton.jit
+@jit
 def _weight_gradient(
     x, dy, d, w, offset, scale, rho, squares, step, steps,
     parameters, weight, bias, slots, slot, bias_slot,
@@ -122,7 +123,8 @@ def linear(
     clients, batch = x.shape[:2]
     block_batch, block_outputs = _batch_block(batch), _block(shape.outputs, 64)
     grid = (triton.cdiv(shape.stored_outputs, block_outputs), triton.cdiv(batch, block_batch), clients)
-    _linear[grid](
+    launch(
+        _linear, grid,
         x, w, w if bias is None else bias, y, pace.step, pace.steps,
         w.stride(0), 0 if bias is None else bias.stride(0),
         batch, shape.inputs, shape.outputs, shape.stored_outputs, shape.relu, bias is not None, precision,
@@ -138,7 +140,8 @@ def linear_input_gradient(
     clients, batch = dy.shape[:2]
     block_batch, block_inputs = _batch_block(batch), _block(shape.inputs, 64)
     grid = (triton.cdiv(shape.inputs, block_inputs), triton.cdiv(batch, block_batch), clients)
-    _input_gradient[grid](
+    launch(
+        _input_gradient, grid,
         dy, w, dy if x is None else x, dx, pace.step, pace.steps, w.stride(0),
         batch, shape.inputs, shape.outputs, shape.stored_outputs, x is not None, precision,
         block_batch, block_inputs, _block(shape.outputs, 64 if dy.element_size() == 2 else 32),
@@ -159,7 +162,8 @@ def linear_weight_gradient(
     """See ``twins.linear_weight_gradient``."""
     clients, batch = x.shape[:2]
     block_inputs, block_outputs = _weight_blocks(shape)
-    _weight_gradient[(linear_slots(shape)[0], clients)](
+    launch(
+        _weight_gradient, (linear_slots(shape)[0], clients),
         x, dy, direction.d, direction.w, direction.d if direction.offset is None else direction.offset,
         direction.scale, direction.rho, direction.squares, pace.step, pace.steps,
         direction.d.stride(0), weight.start, 0 if bias is None else bias.start,

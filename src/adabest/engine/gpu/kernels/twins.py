@@ -4,11 +4,15 @@ They have the names and arguments of the kernels, work in any precision and on a
 buffers. Clients that have made all their steps are computed along and left alone by ``update``.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from adabest.data.augmentation import decode_flip_crop
+from adabest.engine import sample_table
+from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
 from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
 
@@ -270,6 +274,20 @@ def slots(size: int) -> int:
 def linear_slots(shape: LinearShape) -> tuple[int, int]:
     """Here no sums of squares are kept for a linear layer's weight and bias either."""
     return 0, 0
+
+
+def chosen_samples(table: CohortTable, batch: int) -> Tensor:
+    """The samples of each step; see ``sample_table.chosen_samples``."""
+    return sample_table.chosen_samples(table, batch)
+
+
+def flip_crop_codes(keys: DrawKeys, steps: int, batch: int) -> Tensor:
+    """How each image is flipped and cropped; see ``sample_table.flip_crop_codes``."""
+    return sample_table.flip_crop_codes(keys, steps, batch)
+
+
+def compile_together(work: Callable[[], object]) -> None:
+    """Here nothing is compiled, so the function isn't called."""
 
 
 def interior(bordered: Tensor, inside: tuple[int, int]) -> Tensor:

@@ -5,6 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Region
+from adabest.engine.gpu.kernels.launches import jit, launch
 
 _BLOCK = 1024
 _UPDATE_BLOCK = 4096
@@ -22,7 +23,7 @@ def corrected(gradient, first, place, mask, w, offset, scale, rho, client, HAS_O
     return result
 
 
-@triton.jit
+@jit
 def _fold(
     partial, bias_partial, d, w, offset, scale, rho, squares, step, steps,
     parameters, weight, bias, slots, slot, bias_slot,
@@ -55,7 +56,7 @@ def _fold(
     tl.store(squares + client * slots + where, tl.sum(tl.where(mask, result * result, 0.0), 0))
 
 
-@triton.jit
+@jit
 def _update(
     d, w, half, squares, eta, clip, decay, step, steps,
     slots, PARAMETERS: tl.constexpr, SLOTS: tl.constexpr, HAS_HALF: tl.constexpr, BLOCK: tl.constexpr,
@@ -88,7 +89,8 @@ def fold(
     """See ``twins.fold``."""
     clients, parts, size = partial.shape
     bias_size = 0 if bias is None else bias.size
-    _fold[(slots(size) + (slots(bias_size) if bias_size else 0), clients)](
+    launch(
+        _fold, (slots(size) + (slots(bias_size) if bias_size else 0), clients),
         partial, bias_partial, direction.d, direction.w,
         direction.d if direction.offset is None else direction.offset,
         direction.scale, direction.rho, direction.squares, pace.step, pace.steps,
@@ -114,7 +116,8 @@ def update(direction: Direction, pace: Pace, rates: Rates, half: Tensor) -> None
     """See ``twins.update``."""
     clients, parameters = direction.w.shape
     count = direction.squares.shape[1]
-    _update[(triton.cdiv(parameters, _UPDATE_BLOCK), clients)](
+    launch(
+        _update, (triton.cdiv(parameters, _UPDATE_BLOCK), clients),
         direction.d, direction.w, half, direction.squares, rates.eta, rates.clip, rates.decay, pace.step, pace.steps,
         count, parameters, triton.next_power_of_2(count), half is not direction.w, _UPDATE_BLOCK,
         num_warps=8,

@@ -1,0 +1,82 @@
+"""The table of the clients that train at the same time: all that a training needs from the host, in one copy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest import random
+from adabest.engine.arrival import send
+from adabest.engine.interface import Request
+from adabest.tasks.classification import ClassificationTask
+
+DrawKeys = tuple[Tensor, Tensor, Tensor]
+"""What names the draws of clients: seed, round and client, each int64 ``[clients]``."""
+
+
+@dataclass(frozen=True)
+class CohortTable:
+    """Whole numbers of the clients of several runs, one client after another.
+
+    Attributes:
+        keys: What names each client's draws, on the device.
+        steps: K_i on the device, int64 ``[clients]``.
+        samples: n_i on the device, int64 ``[clients]``.
+        starts: The place of each client's first sample in ``indices``, on the device.
+        indices: The samples of all clients of each partition, on the device; places count through all of them.
+        host_steps: K_i on the host.
+        host_samples: n_i on the host.
+    """
+
+    keys: DrawKeys
+    steps: Tensor
+    samples: Tensor
+    starts: Tensor
+    indices: tuple[Tensor, ...]
+    host_steps: np.ndarray
+    host_samples: np.ndarray
+
+    @classmethod
+    def of(cls, cohorts: Sequence[tuple[Request, Sequence[int]]]) -> "CohortTable":
+        """The table of some clients of each of several runs whose tasks are classifications on one device."""
+        columns = np.concatenate([_columns(*cohort) for cohort in cohorts], axis=1)
+        tasks = {id(task.partition): task for task in (_task(request) for request, _ in cohorts)}
+        first = dict(zip(tasks, np.cumsum([0, *(len(task.indices) for task in tasks.values())]), strict=False))
+        columns[5] += np.repeat(
+            [first[id(_task(request).partition)] for request, _ in cohorts], [len(clients) for _, clients in cohorts]
+        )
+        indices = tuple(task.indices for task in tasks.values())
+        seed, round_number, client, steps, samples, starts = send(columns, torch.int64, indices[0].device)
+        return cls(
+            keys=(seed, round_number, client),
+            steps=steps,
+            samples=samples,
+            starts=starts,
+            indices=indices,
+            host_steps=columns[3],
+            host_samples=columns[4],
+        )
+
+
+def _columns(request: Request, clients: Sequence[int]) -> np.ndarray:
+    """Seed, round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
+    task, count = _task(request), len(clients)
+    chosen = np.asarray(clients, dtype=np.int64)
+    offsets = task.partition.offsets
+    return np.stack(
+        [
+            np.full(count, random.signed(task.seed), dtype=np.int64),
+            np.full(count, request.context.round, dtype=np.int64),
+            chosen,
+            np.array([task.steps(client) for client in clients], dtype=np.int64),
+            offsets[chosen + 1] - offsets[chosen],
+            offsets[chosen],
+        ]
+    )
+
+
+def _task(request: Request) -> ClassificationTask:
+    assert isinstance(request.task, ClassificationTask)
+    return request.task

@@ -1,0 +1,91 @@
+"""Server steps of several runs: those of runs that agree in all but their vectors are one operation on a GPU."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
+
+
+class ServerStep(NamedTuple):
+    """A server step that a run asks for; the fields are the arguments of ``Algorithm.server_step``."""
+
+    algorithm: Algorithm
+    server: Any
+    cloud: Tensor
+    replies: Replies
+    context: ServerContext
+
+    def alone(self) -> Update:
+        """The result, by itself."""
+        return self.algorithm.server_step(self.server, self.cloud, self.replies, self.context)
+
+
+def take_server_steps(steps: Sequence[ServerStep]) -> list[Update]:
+    """The results of several runs' server steps.
+
+    On a GPU, where every operation has to be launched, those that may be stacked are. A CPU gains nothing by it.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for number, step in enumerate(steps):
+        stacks = step.cloud.is_cuda and may_be_stacked(step.algorithm)
+        alike.setdefault(_kind(step) if stacks else number, []).append(number)
+    results: dict[int, Update] = {}
+    for numbers in alike.values():
+        own = [steps[number] for number in numbers]
+        results |= zip(numbers, take_stacked(own) if len(own) > 1 else [own[0].alone()], strict=True)
+    return [results[number] for number in range(len(steps))]
+
+
+def may_be_stacked(algorithm: Algorithm) -> bool:
+    """Whether an algorithm says that its server step may be stacked, and says it of that very step.
+
+    A subclass with a server step of its own doesn't inherit what another class says of another step.
+    """
+    says, step = (
+        next(place for place, kind in enumerate(type(algorithm).__mro__) if name in vars(kind))
+        for name in ("stackable", "server_step")
+    )
+    return says <= step and algorithm.stackable
+
+
+def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
+    """The results of steps of one kind, as one operation on vectors with a first dimension for the runs."""
+    first = steps[0]
+    server = type(first.server)(*map(torch.stack, zip(*(step.server for step in steps), strict=True)))
+    cloud = torch.stack([step.cloud for step in steps])
+    together = first.algorithm.server_step(server, cloud, _StackedReplies(steps), first.context)
+    return [
+        Update(
+            server=type(together.server)(*(field[run] for field in together.server)),
+            aggregate=together.aggregate[run],
+            cloud=together.cloud[run],
+            h=None if together.h is None else together.h[run],
+        )
+        for run in range(len(steps))
+    ]
+
+
+class _StackedReplies(Replies):
+    """The replies to several runs, of which each got the same number."""
+
+    def __init__(self, steps: Sequence[ServerStep]) -> None:
+        self._replies = [step.replies for step in steps]
+        self.count = self._replies[0].count
+
+    def mean(self, field: str, weight: str = "one") -> Tensor:
+        """The means of a field, one row a run."""
+        return torch.stack([replies.mean(field, weight) for replies in self._replies])
+
+    def total(self, field: str) -> Tensor:
+        """The sums of a field of counts, one row a run."""
+        return torch.stack([replies.total(field) for replies in self._replies])
+
+
+def _kind(step: ServerStep) -> Hashable:
+    """Equal for steps that differ in nothing but their vectors."""
+    shapes = tuple((field.shape, field.dtype) for field in (step.cloud, *step.server))
+    # Hyper-parameters by their representation: equal algorithms that aren't hashable must not be told apart by chance.
+    return type(step.algorithm), repr(step.algorithm), step.context, step.replies.count, step.cloud.device, shapes

@@ -1,0 +1,113 @@
+"""Server steps of several runs at once: the bits of each alone, and none for algorithms that don't say so."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from recording import NAMES, make
+from side_by_side import Case, simulate
+
+from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
+from adabest.engine import server_step
+from adabest.engine.lanes import Lane, advance_together
+from adabest.engine.reference import ReferenceEngine
+from adabest.engine.server_step import ServerStep, may_be_stacked, take_server_steps, take_stacked
+from adabest.tasks.base import no_heartbeat
+
+MLP = Case("mlp,hidden=9x5", (2, 6, 6), kind="mlp")
+
+
+@dataclass(frozen=True)
+class Bounded(FedAvg):
+    """A server step of its own, with a norm, in a class that says nothing about stacking."""
+
+    def server_step(self, server: Any, cloud: Any, replies: Replies, context: ServerContext) -> Update:
+        found = super().server_step(server, cloud, replies, context)
+        return found._replace(cloud=found.cloud / torch.linalg.vector_norm(found.cloud))
+
+
+def rounds(lanes: list[Any], count: int) -> list[Lane[None]]:
+    def lane(simulation: Any) -> Lane[None]:
+        for _ in range(count):
+            yield from simulation.round()
+
+    return [lane(simulation) for simulation in lanes]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stacked_steps_have_the_bits_of_single_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
+    single = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
+    counts = list[int]()
+
+    def stacked(steps: list[ServerStep]) -> list[Update]:
+        counts.append(len(steps))
+        return take_stacked(steps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adabest.engine.lanes.take_server_steps", stacked)
+        advance_together(rounds(together, 3), ReferenceEngine(no_heartbeat))
+    advance_together(rounds(single, 3), ReferenceEngine(no_heartbeat))
+    assert counts == [3] * 3 * len(make(name).phases)
+    for one, other in zip(together, single, strict=True):
+        for field in ("cloud", "aggregate", "h"):
+            mine, theirs = getattr(one.state, field), getattr(other.state, field)
+            assert (mine is None) == (theirs is None)
+            assert mine is None or torch.equal(mine, theirs)
+        assert all(torch.equal(a, b) for a, b in zip(one.state.server, other.state.server, strict=True))
+
+
+def test_what_may_be_stacked_is_said_of_the_very_step() -> None:
+    assert may_be_stacked(FedAvg())
+    assert may_be_stacked(AdaBest())
+    assert not may_be_stacked(AdaBest(beta_decay=0.9, patience=2)), "it takes a norm"
+    assert not may_be_stacked(Bounded()), "what FedAvg says isn't about this step"
+
+
+def test_steps_are_stacked_with_their_like_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a made-up GPU: what differs in hyper-parameters, learning rate, count or population goes alone."""
+    stacked = list[int]()
+
+    def counted(steps: list[ServerStep]) -> list[Update]:
+        stacked.append(len(steps))
+        return take_stacked(steps)
+
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    def step(algorithm: Any, **changes: Any) -> ServerStep:
+        cloud = torch.zeros(4).as_subclass(OnDevice)
+
+        class Three(Replies):
+            count = changes.pop("count", 3)
+
+            def mean(self, field: str, weight: str = "one") -> torch.Tensor:
+                return torch.ones(4) if field == "model" else torch.ones(1)
+
+        context = ServerContext(**{"round": 1, "phase": 0, "eta": 0.1, "base_eta": 0.1, **changes})
+        return ServerStep(algorithm, algorithm.server_init(cloud), cloud, Three(), context)
+
+    monkeypatch.setattr(server_step, "take_stacked", counted)
+    steps = [step(AdaBest()), step(AdaBest()), step(AdaBest(mu=0.1)), step(AdaBest(), eta=0.2), step(FedAvg())]
+    steps += [step(AdaBest(), count=2), step(Bounded()), step(Bounded()), step(AdaBest())]
+    results = take_server_steps(steps)
+    assert stacked == [3]
+    assert [torch.equal(found.aggregate, torch.ones(4)) for found in results] == [True] * len(steps)
+
+
+def test_a_population_of_its_own_keeps_a_step_apart() -> None:
+    kinds = set()
+    for size in (10.0, 10.0, 11.0):
+        simulation = simulate(FedDyn(), MLP, ReferenceEngine)
+        context = simulation._context(1, 0)
+        assert context.known_population is not None
+        population = type(context.known_population)(size, context.known_population.mean_samples)
+        found = type(context)(**{**vars(context), "known_population": population})
+        replies: Any = type("Few", (), {"count": 2})()
+        state = simulation.state
+        kinds.add(server_step._kind(ServerStep(FedDyn(), state.server, state.cloud, replies, found)))
+    assert len(kinds) == 2
