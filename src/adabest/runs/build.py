@@ -125,14 +125,15 @@ def build_federation(
         ),
         heartbeat=heartbeat,
     )
+    initial = task.initial_model()
     identity = {
         "dataset": dataset.fingerprint(),
         "classes": dataset.classes,
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
-        "initial_model": hashlib.sha256(task.initial_model().cpu().numpy().tobytes()).hexdigest(),
-        "parameters": task.initial_model().numel(),
+        "initial_model": hashlib.sha256(initial.cpu().numpy().tobytes()).hexdigest(),
+        "parameters": initial.numel(),
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
