@@ -201,12 +201,25 @@ class Simulation:
         self.state = after
         return metrics
 
-    def view(self) -> View:
-        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything."""
-        tensors, numbers = self.state.view()
+    def view(self, rows: np.ndarray | None = None) -> View:
+        """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything.
+
+        Args:
+            rows: The numbers of the clients' rows that it has, ascending (``ClientStore.changed_since``); None for all.
+        """
+        tensors, numbers = self.state.view(rows)
         arrays, counts = self._roster.state()
         tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
         return View(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+
+    def held(self, view: View) -> View | None:
+        """A copy of a view, which another thread may read while rounds go on; None if it would take too much memory."""
+        if view.bytes > self._memory.copy_limit():
+            return None
+        try:
+            return view.held()
+        except torch.OutOfMemoryError:
+            return None
 
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""
