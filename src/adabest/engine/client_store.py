@@ -178,6 +178,7 @@ class ClientStore:
         self._rows: dict[int, int] = {}
         self._fields: dict[str, _Field] = {}
         self._pages: list[_Page] = []
+        self._views: dict[int, Mapping[str, Tensor]] = {}
         self.writes = 0
         self._written = np.zeros(0, dtype=np.int64)  # for each row, the number of its last write
 
@@ -190,10 +191,9 @@ class ClientStore:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, client: int) -> dict[str, Tensor]:
+    def read(self, client: int) -> Mapping[str, Tensor]:
         """A client's fields, on the device; where they lie there, as views that the client's next ``write`` changes."""
-        page, place = self._find(self._rows[client])
-        return {name: page.rows[name][place].to(self._memory.device) for name in self._fields}
+        return {name: row.to(self._memory.device) for name, row in self._row(client).items()}
 
     def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Stores the fields of several clients.
@@ -209,9 +209,9 @@ class ClientStore:
         self._mark([self._rows[client] for client in changes])
         rows, given = dict[str, list[Tensor]](), dict[str, list[Tensor]]()
         for client, values in changes.items():
-            page, place = self._find(self._rows[client])
+            row = self._row(client)
             for name, value in values.items():
-                rows.setdefault(name, []).append(page.rows[name][place])
+                rows.setdefault(name, []).append(row[name])
                 given.setdefault(name, []).append(value)
         for name, own in rows.items():
             torch._foreach_copy_(own, given[name])  # a GPU gets many at once, if all are of one type
@@ -316,6 +316,16 @@ class ClientStore:
         for page in self._pages:
             yield page.rows[name][: max(len(self) - page.start, 0)]
 
+    def _row(self, client: int) -> Mapping[str, Tensor]:
+        """A client's fields where they lie. Those on a GPU are kept: making views takes longer than using them."""
+        row = self._views.get(client)
+        if row is None:
+            page, place = self._find(self._rows[client])
+            row = {name: page.rows[name][place] for name in self._fields}
+            if all(field.is_cuda for field in row.values()):
+                self._views[client] = row
+        return row
+
     def _find(self, row: int) -> tuple[_Page, int]:
         page = self._pages[bisect.bisect_right(self._pages, row, key=lambda page: page.start) - 1]
         return page, row - page.start
@@ -334,6 +344,8 @@ class ClientStore:
             if page.add(fields, tier):
                 self._pages.append(page)
                 there += count
+        if self._fields.keys() != fields.keys():
+            self._views.clear()
         self._fields = dict(fields)
 
     def _find_tier(self, fields: Mapping[str, _Field], *, least: int, most: int) -> tuple[Tier, int]:

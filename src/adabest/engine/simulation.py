@@ -142,7 +142,7 @@ class Simulation:
 
     def client_state(self, client: int) -> Any:
         """The algorithm's state on a client, fresh if the client has never taken part."""
-        if client not in self.state.clients:
+        if client not in self.state.clients or not self._client_type._fields:
             return self._algorithm.client_init(self._initial)
         kept = self.state.clients.read(client)
         return self._client_type(**{name: kept[_STATE + name] for name in self._client_type._fields})
