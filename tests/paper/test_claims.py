@@ -241,6 +241,18 @@ class TestEveryExperiment:
         assert set(RENDERINGS) == set(specification_names())
 
 
+def test_precisions_that_differ_are_told() -> None:
+    runs = everyone(["fixed"])
+    for run, precision in zip(runs, ["bf16", *["float32"] * (len(runs) - 1)], strict=True):
+        run.settings["precision"] = precision
+    said = [text for text in render("population", of(runs, "population")).notes if "precision" in text]
+    assert said == [
+        f"Runs differ in precision: 1 in bf16, {len(runs) - 1} in float32. Seeds belong together only in the same one."
+    ]
+    runs[0].settings["precision"] = "float32"
+    assert not any("precision" in text for text in render("population", of(runs, "population")).notes)
+
+
 def test_mnist_says_that_it_stands_in() -> None:
     for name in ("fig-stability-emnist", "fig-mu"):
         said = [text for text in render(name, of(everyone(["mnist"]), name)).notes if "stands in" in text]

@@ -205,6 +205,30 @@ class TestAsked:
         assert [row["status"] for row in results.tuning[0].grid] == [["diverged"], ["diverged"]]
 
 
+class TestPrecision:
+    @pytest.mark.parametrize(
+        ("execution", "precision"),
+        [
+            ({}, None),
+            ({"device": "cpu"}, None),
+            ({"device": "cuda"}, "bf16"),
+            ({"device": "cuda:1", "engine": "batched"}, "bf16"),
+            ({"device": "cuda", "engine": "reference"}, None),
+            ({"device": "cuda", "precision": "float32"}, "float32"),
+            ({"device": "cpu", "precision": "float64"}, "float64"),
+        ],
+    )
+    def test_the_specification_has_it_for_kernels_and_the_call_wins(
+        self, execution: dict[str, Any], precision: str | None
+    ) -> None:
+        asked = request(make_specification(gpu={"precision": "bf16"}), execution=execution)
+        assert asked.settings(asked.cells[0], "fedavg", seed=0).get("precision") == precision
+
+    def test_on_a_cpu_runs_are_in_float32(self, tmp_path: Path) -> None:
+        asked = request(make_specification(gpu={"precision": "bf16"}), cells=["iid/all"], execution={"device": "cpu"})
+        assert {run.settings["precision"] for run in make(tmp_path, asked).runs} == {"float32"}
+
+
 class TestChoice:
     def test_the_highest_mean(self) -> None:
         points = [

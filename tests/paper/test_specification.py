@@ -56,6 +56,10 @@ class TestEvery:
             if set(rule.entries) & set(specification.entries):
                 assert any(rule.applies(*place) for place in everywhere)
 
+    def test_precision_on_a_gpu_is_that_of_committed_results(self, specification: Specification) -> None:
+        assert specification.gpu == {"precision": "bf16"}
+        assert "precision" not in specification.settings
+
     def test_default_cell_is_one(self, specification: Specification) -> None:
         assert specification.chosen_cells()
 

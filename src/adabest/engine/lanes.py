@@ -70,16 +70,23 @@ def _tell(asked: dict[int, Asked], engine: Engine) -> tuple[list[int], Sequence[
     Returns:
         The lanes that asked, and what each is told.
     """
-    steps = {number: step for number, step in asked.items() if isinstance(step, ServerStep)}
-    evaluations = {number: request for number, request in asked.items() if isinstance(request, EvaluationRequest)}
+    steps, evaluations, requests = dict[int, ServerStep](), dict[int, EvaluationRequest](), dict[int, Request]()
+    for number, one in asked.items():
+        match one:
+            case ServerStep():
+                steps[number] = one
+            case EvaluationRequest():
+                evaluations[number] = one
+            case _:
+                requests[number] = one
     told: Sequence[Told | Diverged]
     if steps:
         told = take_server_steps(list(steps.values()))
     elif evaluations:
         told = engine.evaluate(list(evaluations.values()))
     else:
-        told = engine.exchange([request for request in asked.values() if isinstance(request, Request)])
-    waiting = list(steps or evaluations or asked)
+        told = engine.exchange(list(requests.values()))
+    waiting = list(steps or evaluations or requests)
     for number in waiting:
         del asked[number]
     return waiting, told

@@ -15,6 +15,7 @@ from adabest.experiments.run_group import make_runs, refuse_other_runs
 from adabest.paper.specification import Cell, Specification
 from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
+from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import resolve
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run
@@ -47,8 +48,10 @@ class ExperimentRequest:
     lanes: int | None = None
 
     def settings(self, cell: Cell, entry: str, seed: int) -> dict[str, Any]:
-        """The settings of a run, but for those that are tuned."""
-        settings = {**self.specification.settings_of(cell, entry), **(self.execution or {}), "seed": seed}
+        """The settings of a run, but for those that are tuned. What the call gives wins over the specification."""
+        execution = self.execution or {}
+        on_gpu = self.specification.gpu if _runs_kernels(execution) else {}
+        settings = {**self.specification.settings_of(cell, entry), **on_gpu, **execution, "seed": seed}
         return settings if self.rounds is None else {**settings, "rounds": self.rounds}
 
     def chosen(self, choices: Sequence[Choice], cell: Cell, entry: str) -> dict[str, Any]:
@@ -101,6 +104,14 @@ class ExperimentRequest:
         for cell in self.cells:
             groups.setdefault(cell.apart, []).append(cell)
         return list(groups.values())
+
+
+def _runs_kernels(execution: Mapping[str, Any]) -> bool:
+    """Whether runs that are executed like this are trained by a GPU's kernels."""
+    given: dict[str, Any] = {
+        name: str(execution[name]) for name in ("engine", "device") if execution.get(name) is not None
+    }
+    return replace(Config(), **given).runs_kernels()
 
 
 def _refuse_other_settings(choice: Choice) -> None:

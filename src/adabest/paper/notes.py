@@ -1,5 +1,6 @@
 """Notes on how to read the figures: what was run, what the paper leaves open, and what we chose."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from adabest.paper.facts import DATASETS
@@ -56,6 +57,15 @@ def stand_in(results: Results) -> list[str]:
     if not any(run.settings.get("dataset") == "mnist" for run in results.runs):
         return []
     return ["MNIST stands in for EMNIST-L, which the paper uses: another task, so compare shapes, not numbers."]
+
+
+def precisions(results: Results) -> list[str]:
+    """In which precision how many runs were made, where they differ in it."""
+    found = Counter(str(run.settings["precision"]) for run in results.runs if "precision" in run.settings)
+    if len(found) < 2:
+        return []
+    counts = ", ".join(f"{count} in {name}" for name, count in sorted(found.items()))
+    return [f"Runs differ in precision: {counts}. Seeds belong together only in the same one."]
 
 
 def described(runs: Sequence[Result]) -> str:

@@ -64,7 +64,13 @@ def render(name: str, results: Results) -> Rendered:
     return Rendered(
         tables={**rendered.tables, **tuning, "provenance": provenance_table(results)},
         figures=rendered.figures,
-        notes=[*rendered.notes, *notes.lengths(results), *notes.open_questions(name), *notes.stand_in(results)],
+        notes=[
+            *rendered.notes,
+            *notes.lengths(results),
+            *notes.open_questions(name),
+            *notes.stand_in(results),
+            *notes.precisions(results),
+        ],
     )
 
 

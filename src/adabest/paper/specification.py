@@ -10,6 +10,8 @@ A specification is a TOML file beside this module, in ``paper/``:
 ``cells``       the cells that are made unless others are asked for, as patterns; by default all
 ``apart``       axes whose values come one after another; what differs in other axes is trained together
 ``settings``    settings of all runs
+``gpu``         settings of all runs that a GPU's kernels train: their precision, so that seeds made at other times
+                belong together
 ``axes``        for each axis its values, and the settings that each stands for; a cell is named by one value of each
 ``entries``     what is compared in each cell: a label, and its settings
 ``fixed``       settings of some entries in some cells
@@ -20,7 +22,7 @@ import fnmatch
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
 
@@ -92,6 +94,7 @@ class Specification:
     entries: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, Any]
     shares: str
+    gpu: Mapping[str, Any] = field(default_factory=dict)
     cells: Sequence[str] = ("*",)
     apart: Sequence[str] = ()
     fixed: Sequence[Rule] = ()
@@ -164,7 +167,7 @@ def read_specification(name: str) -> Specification:
     if name not in known:
         raise InputError(f"there is no experiment {name!r}; {nearest(name, known)}")
     tables = _tables(name)
-    refused = set(tables) - {field.name for field in fields(Specification)}
+    refused = set(tables) - {part.name for part in fields(Specification)}
     assert not refused, f"{name}.toml has unknown parts: {refused}"
     rules = {key: [Rule.read(table) for table in tables.get(key, [])] for key in ("fixed", "tuned")}
     return Specification(**{"name": name, "shares": name, **tables, **rules})

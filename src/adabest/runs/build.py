@@ -21,6 +21,7 @@ from torch import nn
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import Evaluator
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
@@ -125,14 +126,15 @@ def build_federation(
         ),
         heartbeat=heartbeat,
     )
+    initial = task.initial_model()
     identity = {
         "dataset": dataset.fingerprint(),
         "classes": dataset.classes,
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
-        "initial_model": hashlib.sha256(task.initial_model().cpu().numpy().tobytes()).hexdigest(),
-        "parameters": task.initial_model().numel(),
+        "initial_model": hashlib.sha256(initial.cpu().numpy().tobytes()).hexdigest(),
+        "parameters": initial.numel(),
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
@@ -201,17 +203,19 @@ def make_batched_engine(
     if clients_in_parallel is not None and clients_in_parallel < 1:
         raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
 
+    device_clock = DeviceClock()
+
     def make_trainer(task: ClassificationTask) -> Trainer:
         on_cpu = task.model.vector.device.type == "cpu"
         if on_cpu and not (precision or Precision()).half:
             return CpuTrainer(task, clients_in_parallel, threads)
         # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
-        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
+        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel, device_clock)
 
     def make_evaluator(task: ClassificationTask) -> Evaluator | None:
-        return make_gpu_evaluator(task, precision or Precision())
+        return make_gpu_evaluator(task, precision or Precision(), device_clock)
 
-    return BatchedEngine(heartbeat, make_trainer, make_evaluator)
+    return BatchedEngine(heartbeat, make_trainer, make_evaluator, device_clock)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:

@@ -61,6 +61,10 @@ def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
     return found
 
 
+# One task of each kind that has been tried out; others of that kind needn't be.
+_TRIED_OUT: "weakref.WeakValueDictionary[Hashable, ClassificationTask]" = weakref.WeakValueDictionary()
+
+
 class ClassificationTask:
     """Mini-batch training of a classifier on partitioned data.
 
@@ -118,7 +122,9 @@ class ClassificationTask:
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
-        self._try_out()
+        if self.kind not in _TRIED_OUT:
+            self._try_out()
+            _TRIED_OUT[self.kind] = self
 
     def initial_model(self) -> Tensor:
         """θ_0."""

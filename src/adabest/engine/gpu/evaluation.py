@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Pace, Source
@@ -39,7 +40,9 @@ _MODELS = 8  # for which the buffers should suffice: fewer models at a time leav
 _FEWEST_SAMPLES, _MOST_SAMPLES = 64, 500
 
 
-def make_gpu_evaluator(task: ClassificationTask, precision: Precision) -> "GpuEvaluator | None":
+def make_gpu_evaluator(
+    task: ClassificationTask, precision: Precision, device_clock: DeviceClock | None = None
+) -> "GpuEvaluator | None":
     """The evaluator for all tasks of a task's kind; None if their models are to be judged one by one.
 
     Runs in bfloat16 or TF32 are judged in TF32, all others one by one: in float32, or where libraries choose the order
@@ -48,12 +51,13 @@ def make_gpu_evaluator(task: ClassificationTask, precision: Precision) -> "GpuEv
     Args:
         task: One of the tasks.
         precision: The number formats of training.
+        device_clock: Measures how long a GPU works.
     """
     own = task.model.vector.is_cuda and task.model.vector.dtype == torch.float32
     if not own or not (precision.half or precision.tf32):
         return None
     try:
-        evaluator = GpuEvaluator(task)
+        evaluator = GpuEvaluator(task, device_clock=device_clock)
     except Unbatchable:
         return None
     return evaluator if evaluator.sums_by_model else None
@@ -70,7 +74,9 @@ class GpuEvaluator:
         sums_by_model: Whether all sums are made by kernels of ours, so that scores don't depend on the other models.
     """
 
-    def __init__(self, task: ClassificationTask, operand: torch.dtype | None = None) -> None:
+    def __init__(
+        self, task: ClassificationTask, operand: torch.dtype | None = None, device_clock: DeviceClock | None = None
+    ) -> None:
         """Finds out whether the task's models can be judged side by side.
 
         Args:
@@ -78,6 +84,7 @@ class GpuEvaluator:
             operand: The type of activations and products; by default the model's own. Float32 products are made in
                 TF32 by a GPU's matrix units. Float16 has as many significant bits as TF32 but not its range: runs in
                 which a number grows too large for it are judged again in the model's own type.
+            device_clock: Measures how long a GPU works.
 
         Raises:
             Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy or the data aren't tensors.
@@ -92,6 +99,7 @@ class GpuEvaluator:
         self._task = task
         self._setting = replace(own, operand=operand or own.master)
         self._device = task.model.vector.device
+        self._clock = device_clock or DeviceClock()
         self._test = task.data.x_test.contiguous(), task.data.y_test.contiguous()
         each = _Pass(self._setting, 1, 1, torch.device("meta")).bytes
         self.samples_at_once = min(_MOST_SAMPLES, max(_FEWEST_SAMPLES, _BYTES // (_MODELS * each)))
@@ -104,7 +112,7 @@ class GpuEvaluator:
     def evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
         """Judges the models of several runs, as many as fit at a time; one result per request."""
         current = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
-        with current, torch.no_grad():
+        with current, torch.no_grad(), self._clock.working(self._device):
             while True:
                 try:
                     return self._evaluate(requests, heartbeat)

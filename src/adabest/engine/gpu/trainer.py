@@ -1,6 +1,5 @@
 """The trainer for GPUs: as many clients as fit into memory in one program."""
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.arrival import Arrival
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.operator_choice import operators
 from adabest.engine.gpu.packing import packing
@@ -55,7 +55,11 @@ class GpuTrainer:
     cuts_runs_as_alone = False
 
     def __init__(
-        self, task: ClassificationTask, precision: Precision | None = None, clients_in_parallel: int | None = None
+        self,
+        task: ClassificationTask,
+        precision: Precision | None = None,
+        clients_in_parallel: int | None = None,
+        device_clock: DeviceClock | None = None,
     ) -> None:
         """Finds out whether the task can be batched.
 
@@ -63,6 +67,7 @@ class GpuTrainer:
             task: One of the tasks whose clients are trained.
             precision: The number formats of training; by default the model's own.
             clients_in_parallel: The most clients that train at a time; by default as many as fit.
+            device_clock: Measures how long a GPU works.
 
         Raises:
             Unbatchable: If the model, the loss or the augmentation can't be computed for many clients at once.
@@ -73,6 +78,7 @@ class GpuTrainer:
         self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
+        self._clock = device_clock or DeviceClock()
         self._program: Program | None = None
 
     @property
@@ -123,7 +129,7 @@ class GpuTrainer:
         self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
         program = self._program_for(clients)
         try:
-            with one_thread() if self._device.type == "cpu" else contextlib.nullcontext():
+            with one_thread() if self._device.type == "cpu" else self._clock.working(self._device):
                 packed = program.train(cohort, heartbeat)
         except Exception as error:
             if not isinstance(error, AdabestError):
