@@ -1,6 +1,6 @@
 """Models that are judged side by side have the scores that their task gives them one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,31 @@ def test_a_model_with_two_names_is_judged_once(monkeypatch: pytest.MonkeyPatch) 
     own = EvaluationRequest(task, {"scored": scored, "aggregate": aggregate, "cloud": aggregate}, "scored")
     assert_close(evaluator.evaluate([own], no_heartbeat)[0], evaluate_one_by_one(own, no_heartbeat), rel=1e-12)
     assert judged == [2, 1]
+
+
+def test_kernels_are_compiled_at_the_same_time_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    task = make_task()
+    evaluator = GpuEvaluator(task)
+    operators = evaluator._setting.operators
+    gather = operators.gather
+
+    def counted_gather(*args: Any) -> None:
+        calls.append("gather")
+        gather(*args)
+
+    def compile_together(work: Callable[[], None]) -> None:
+        calls.append("compile")
+        work()
+
+    monkeypatch.setattr(operators, "gather", counted_gather)
+    monkeypatch.setattr(operators, "compile_together", compile_together)
+    evaluator._compiled = False
+    own = request(task, 1)
+    for _ in range(2):
+        found = evaluator.evaluate([own], no_heartbeat)[0]
+    assert calls == ["compile", "gather", *["gather"] * 4]  # test and validation, twice
+    assert_close(found, evaluate_one_by_one(own, no_heartbeat), rel=1e-12)
 
 
 def test_tasks_without_validation_clients_have_no_validation_scores() -> None:

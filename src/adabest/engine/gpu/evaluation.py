@@ -105,6 +105,7 @@ class GpuEvaluator:
         self.samples_at_once = min(_MOST_SAMPLES, max(_FEWEST_SAMPLES, _BYTES // (_MODELS * each)))
         self.sums_by_model = own.operators is not twins
         self._models_at_once = max(1, _BYTES // (self.samples_at_once * each))
+        self._compiled = self._device.type != "cuda"
         self._tables: dict[int, _Table] = {}
         self._test_table = self._table(np.arange(len(self._test[1])))
 
@@ -178,8 +179,10 @@ class GpuEvaluator:
             chosen = torch.stack([table.padded(steps) for table in tables[first:last]], dim=1)
             paces = torch.cat([table.steps for table in tables[first:last]])
             source = Source(inputs, labels, own.mean, own.deviation, chosen, None)
-            for whole, part in zip(found, forward.run(packed, source, paces, heartbeat), strict=True):
-                whole[first:last] = part
+            part = forward.run(packed, source, paces, heartbeat, compiles=not self._compiled)
+            self._compiled = True
+            for whole, own_part in zip(found, part, strict=True):
+                whole[first:last] = own_part
         return found
 
     def _table(self, samples: np.ndarray) -> "_Table":
@@ -306,27 +309,44 @@ class _Pass:
                 self._layers.append(LinearForward(layer, regions, own.operators, **common))
         self.bytes = allocate.bytes
 
-    def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat) -> _Judgement:
-        """Judges all models, packed, on their samples; ``steps`` says how many steps each makes."""
-        own = self._setting
-        table = tuple(source.chosen.shape)
-        losses = torch.zeros(table, dtype=own.master, device=self._device)
-        right = torch.zeros(table, dtype=torch.uint8, device=self._device)
-        peaks = torch.zeros(self.models, dtype=own.operand, device=self._device)
+    def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:
+        """Judges models on their samples.
+
+        Args:
+            packed: The models.
+            source: The data, and each model's samples.
+            steps: How many steps each model makes.
+            heartbeat: Called before each step; may raise.
+            compiles: Whether to compile all kernels at the same time before.
+        """
+        own, table = self._setting, tuple(source.chosen.shape)
+        found = _Judgement(
+            torch.zeros(table, dtype=own.master, device=self._device),
+            torch.zeros(table, dtype=torch.uint8, device=self._device),
+            torch.zeros(self.models, dtype=own.operand, device=self._device),
+        )
         pace = Pace(torch.zeros(1, dtype=torch.int32, device=self._device), steps)
+        if compiles:
+            own.operators.compile_together(lambda: self._step(packed, source, pace, found))
         for _ in range(table[0]):
             heartbeat()
-            own.operators.gather(self._input_shape, source, pace, self._x)
-            value = self._x
-            for layer in self._layers:
-                if own.operand == torch.float16 and value is not self._x:
-                    peaks = torch.maximum(peaks, _peaks(value))
-                value = layer.forward(value, packed, pace)
-            if value.ndim != 3:
-                value = in_torch_layout(value, self._layers[-1], (own.classes,))
-            own.operators.cross_entropy(source, pace, value, own.classes, self._unused_gradient, losses, right)
+            self._step(packed, source, pace, found)
             pace.step.add_(1)
-        return _Judgement(losses.transpose(0, 1).flatten(1), right.transpose(0, 1).flatten(1), peaks)
+        losses, right = (each.transpose(0, 1).flatten(1) for each in (found.losses, found.right))
+        return _Judgement(losses, right, found.peaks)
+
+    def _step(self, packed: Tensor, source: Source, pace: Pace, found: _Judgement) -> None:
+        """Writes down what models make of one step's samples; losses and rightness are ``[steps, models, samples]``."""
+        own, value = self._setting, self._x
+        own.operators.gather(self._input_shape, source, pace, value)
+        for place, layer in enumerate(self._layers):
+            if own.operand == torch.float16 and place > 0:
+                torch.maximum(found.peaks, _peaks(value), out=found.peaks)
+            value = layer.forward(value, packed, pace)
+        if value.ndim != 3:
+            value = in_torch_layout(value, self._layers[-1], (own.classes,))
+        of_scores = self._unused_gradient
+        own.operators.cross_entropy(source, pace, value, own.classes, of_scores, found.losses, found.right)
 
 
 def _peaks(activations: Tensor) -> Tensor:
