@@ -21,6 +21,7 @@ from torch import nn
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
@@ -87,6 +88,8 @@ def build_federation(
     )
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config))
     device = _device(config.device)
+    if device.type == "cuda":
+        load_in_background()
     dataset = components.dataset
     partition = cut_partition(config, components)
     module = take_model(config, components)
