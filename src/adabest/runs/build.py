@@ -24,6 +24,7 @@ from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import Evaluator
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
+from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
@@ -90,6 +91,8 @@ def build_federation(
     )
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config))
     device = _device(config.device)
+    if device.type == "cuda":
+        load_in_background()
     dataset = components.dataset
     partition = cut_partition(config, components)
     module = take_model(config, components)

@@ -17,6 +17,7 @@ from adabest import random
 from adabest.data.augmentation import Augmentation, none
 from adabest.data.dataset import Dataset
 from adabest.data.inputs import Inputs
+from adabest.data.synthetic import SyntheticInputs
 from adabest.errors import InputError
 from adabest.federation.batches import batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
@@ -35,6 +36,8 @@ LOSSES: Registry[Loss] = Registry(
 )
 
 _EVALUATION_BATCH = 2000
+# The most bytes of synthetic samples that are stored on a GPU, which may be one in so many of those that are free.
+_MOST_STORED, _FREE_PER_STORED = 4 * 2**30, 8
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,27 @@ def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
     found = _ON_DEVICES.get((id(dataset), device))
     if found is None:
         others = (tensor.to(device) for tensor in (dataset.y_train, dataset.x_test, dataset.y_test))
-        found = DeviceData(dataset, dataset.x_train.to(device), *others)
+        found = DeviceData(dataset, _inputs_on(dataset.x_train, device), *others)
         _ON_DEVICES[id(dataset), device] = found
     return found
+
+
+def _inputs_on(inputs: Tensor | Inputs, device: torch.device) -> Tensor | Inputs:
+    """Inputs on a device; synthetic ones become a tensor there if there is memory to spare for it.
+
+    Kernels read tensors, and on a GPU making the samples of a step takes as long as the step itself.
+    """
+    placed = inputs.to(device)
+    if isinstance(placed, SyntheticInputs) and placed.stored_bytes <= _bytes_to_spare(device):
+        return placed.made()
+    return placed
+
+
+def _bytes_to_spare(device: torch.device) -> int:
+    """The most bytes of synthetic samples that are stored; on a CPU none, as large populations are promised."""
+    if device.type != "cuda":
+        return 0
+    return min(_MOST_STORED, torch.cuda.mem_get_info(device)[0] // _FREE_PER_STORED)
 
 
 # One task of each kind that has been tried out; others of that kind needn't be.
