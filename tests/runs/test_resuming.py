@@ -394,6 +394,7 @@ class TestPace:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # The second one waits for 2 s. Then each fourth round finds the thread idle again.
+        monkeypatch.setattr(pace, "_SECONDS_OF_WAITING", 1.0)
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, writing=12.0, checkpoint_every=2) == [
             *(2, 4, 8, 12, 16, 20)
         ]
