@@ -112,6 +112,45 @@ class TestMade:
         assert [sorted({label.split("/")[0] for label in labels}) for labels in together] == [["iid"], ["skewed"]]
         assert [len(labels) for labels in together] == [4, 4]
 
+    def test_runs_of_all_seeds_are_lanes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        together: list[tuple[int, int]] = []
+
+        def watched(planned: Any, folder: Path, **options: Any) -> Any:
+            together.append((len(planned.runs), options["lanes"]))
+            return make_runs(planned, folder, **options)
+
+        monkeypatch.setattr(experiment_runs, "make_runs", watched)
+        make(tmp_path, request(cells=["*/all"], seeds=[0, 1, 2]))
+        assert together == [(6, 6), (6, 6)]
+
+    @pytest.mark.parametrize(("fitting", "lanes"), [(1, 2), (5, 5), (6, 6)])
+    def test_lanes_are_those_of_one_seed_and_more_as_far_as_the_memory_goes(
+        self, fitting: int, lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[int] = []
+
+        def watched(planned: Any, folder: Path, **options: Any) -> Any:
+            asked.append(options["lanes"])
+            return make_runs(planned, folder, **options)
+
+        monkeypatch.setattr(experiment_runs, "fitting_lanes", lambda runs: fitting)
+        monkeypatch.setattr(experiment_runs, "make_runs", watched)
+        results = make(tmp_path, request(cells=["iid/all"], seeds=[0, 1, 2]))
+        assert asked == [lanes]
+        assert [run.seed for run in results.runs] == [0, 0, 1, 1, 2, 2]
+
+    def test_results_are_told_as_runs_end_and_in_the_order_of_seeds(self, tmp_path: Path) -> None:
+        asked = request(cells=["*/all"], seeds=[1, 0], lanes=1)
+        told: list[list[tuple[str, str, int]]] = []
+        making = ExperimentRuns(asked, tmp_path)
+        making.make(lambda so_far: told.append([run.key for run in so_far.runs]))
+        order = [
+            (cell, entry, seed) for seed in (1, 0) for cell in ("iid/all", "skewed/all") for entry in asked.entries
+        ]
+        assert told[-1] == order
+        assert [len(keys) for keys in told] == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
+        assert all(keys == [key for key in order if key in keys] for keys in told)
+
     def test_while_tuning_progress_tells_nothing_of_the_test_set(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -149,12 +188,12 @@ class TestAgain:
 
     def test_broken_off_again_and_again_it_ends_the_same(self, made: tuple[Path, Results], tmp_path: Path) -> None:
         _, results = made
-        asked = request(cells=["iid/few"], seeds=[0, 1])
+        asked = request(cells=["iid/few"], seeds=[0, 1], lanes=2)  # a round of more lanes takes longer than that
         for times in range(60):
             kept = tmp_path / "choices.json"
             choices = read_choices(kept) if kept.is_file() else []
             try:
-                with ends_after(15, (Interrupted, Killed)[times % 2]):
+                with ends_after(18, (Interrupted, Killed)[times % 2]):
                     again = make(tmp_path, replace(asked, choices=choices))
                 break
             except (Interrupted, Killed):

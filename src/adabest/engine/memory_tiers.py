@@ -169,6 +169,13 @@ def _total(device: str) -> int:
     return total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
 
 
+def free_by_default(device: str) -> int | None:
+    """The bytes on a device that stores without a limit of their own may still take; None if the device isn't there."""
+    if device != "cpu" and not torch.cuda.is_available():
+        return None
+    return _shared_budget(device).free
+
+
 def _free_on_disk(folder: Path | None) -> int:
     place = (folder or Path(tempfile.gettempdir())).absolute()
     while not place.exists():

@@ -1,7 +1,7 @@
 """Run groups: the runs of a comparison, a sweep or a tuning, each in a subfolder of one folder."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -68,6 +68,7 @@ def make_runs(
     overwrite: bool = False,
     unverified: bool = False,
     blind: bool = False,
+    ended: Callable[[str, Run], None] = lambda label, run: None,
     show: bool = False,
 ) -> RunGroup:
     """Makes the runs of a plan, trained together. Finished runs in the folder are kept, begun ones are resumed.
@@ -79,6 +80,7 @@ def make_runs(
         overwrite: Whether all runs are made anew, in place of those in the folder.
         unverified: Whether runs of version 0.4.0, which nothing proves, may be resumed.
         blind: Whether progress hides the test accuracy.
+        ended: Called with the label of each run, and the run itself, as it ends.
         show: Whether to show progress.
 
     Raises:
@@ -108,7 +110,13 @@ def make_runs(
             )
             runs.append(run)
         requests.heartbeat()
-        run_lanes(runs, at_a_time=lanes, show=show)
+        labels = {run.folder.path: label for run, label in zip(runs, planned.runs, strict=True)}
+        run_lanes(
+            runs,
+            at_a_time=lanes,
+            ended=lambda run: ended(labels[run.folder.path], read_run(run.folder.path)),
+            show=show,
+        )
     made = {label: read_run(folder / label) for label in planned.runs}
     entries = {label: [made[name] for name in names] for label, names in planned.entries.items()}
     return RunGroup(folder, made, entries)

@@ -164,7 +164,7 @@ def try_points(
             planned = search.plan(list(new.values()))
             if tried.points:
                 refuse_other_runs(planned, folder, overwrite=overwrite)
-            how = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
+            how: dict[str, Any] = {"overwrite": overwrite, "unverified": unverified, "blind": True, "show": show}
             made = make_runs(planned, folder, lanes=search.lanes, **how)
             tried.runs.update(made.runs)
             tried.entries.update(made.entries)

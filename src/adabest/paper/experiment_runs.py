@@ -13,6 +13,7 @@ from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.run_group import make_runs, refuse_other_runs
 from adabest.paper.specification import Cell, Specification
+from adabest.runs.lane_memory import fitting_lanes
 from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
 from adabest.runs.settings.config import Config
@@ -169,7 +170,9 @@ class ExperimentRuns:
         refuse_other_runs(Plan(settled, {}), self._folder, overwrite=None)
 
     def make(self, tell: Callable[[Results], None]) -> Results:
-        """Makes all runs: what is to be tuned first, then seed by seed, and group by group.
+        """Makes all runs: what is to be tuned first, then group by group, the runs of all seeds together.
+
+        Results are in the order of seeds, whichever run ends first.
 
         Args:
             tell: Told of the results so far, whenever there are more.
@@ -184,15 +187,28 @@ class ExperimentRuns:
             results = replace(results, tuning=[*results.tuning, *self._tune(cells)])
             if results.tuning:
                 write_choices(self._folder / CHOICES, results.tuning)
-        for seed in request.seeds:
-            for cells in request.groups():
-                chosen = self._chosen(results.tuning, cells)
-                jobs = self._jobs(cells, seed, chosen)
-                made = self._run(jobs, self._folder)
-                runs = [Result.of(made[job.label], *job.place, chosen.get(job.place, {})) for job in jobs]
-                results = results.merged(replace(results, runs=runs))
-                tell(results)
-        return results
+        chosen = self._chosen(results.tuning, request.cells)
+        by_seed = [[self._jobs(cells, seed, chosen) for cells in request.groups()] for seed in request.seeds]
+        ordered = {job.label: job for groups in by_seed for jobs in groups for job in jobs}
+        made: dict[str, Result] = {}
+
+        def so_far() -> Results:
+            return replace(results, runs=[made[label] for label in ordered if label in made])
+
+        def take(label: str, run: Run) -> None:
+            place = ordered[label].place
+            made[label] = Result.of(run, *place, chosen.get(place, {}))
+
+        def ended(label: str, run: Run) -> None:
+            take(label, run)
+            tell(so_far())
+
+        for jobs_of_seeds in zip(*by_seed, strict=True):
+            jobs = [job for jobs in jobs_of_seeds for job in jobs]
+            for label, run in self._run(jobs, self._folder, ended=ended).items():
+                take(label, run)
+            tell(so_far())
+        return so_far()
 
     def _tune(self, cells: Sequence[Cell]) -> list[Choice]:
         """Tries the values of everything in some cells that is to be tuned, and chooses."""
@@ -263,13 +279,26 @@ class ExperimentRuns:
             for entry in self._request.entries
         ]
 
-    def _run(self, jobs: Sequence[_SpecifiedRun], folder: Path, *, blind: bool = False) -> Mapping[str, Run]:
-        """Makes runs, by label; blind if something is to be chosen by them."""
+    def _run(
+        self,
+        jobs: Sequence[_SpecifiedRun],
+        folder: Path,
+        *,
+        blind: bool = False,
+        ended: Callable[[str, Run], None] = lambda label, run: None,
+    ) -> Mapping[str, Run]:
+        """Makes runs of all seeds, by label; blind if something is to be chosen by them."""
         if not jobs:
             return {}
         planned = self._plan(jobs)
         refuse_other_runs(planned, folder, overwrite=None)
-        return make_runs(planned, folder, lanes=self._request.lanes, blind=blind, show=self._show).runs
+        lanes = self._request.lanes or self._default_lanes(planned)
+        return make_runs(planned, folder, lanes=lanes, blind=blind, ended=ended, show=self._show).runs
+
+    def _default_lanes(self, planned: Plan) -> int:
+        """How many runs are trained together: as many as fit the memory, and at least all of one seed."""
+        of_one_seed = -(-len(planned.runs) // len(self._request.seeds))
+        return max(of_one_seed, fitting_lanes(list(planned.runs.values())))
 
     def _plan(self, jobs: Sequence[_SpecifiedRun]) -> Plan:
         runs = {}

@@ -75,8 +75,8 @@ def reproduce(
         choices: File of hyper-parameters that `adabest tune` chose; they aren't tuned again. By default what was chosen
             in the folder before, if anything was.
         results: Files of results that were brought from elsewhere; then nothing is run.
-        lanes: How many runs are trained together at most, as lanes of one program. By default all that share their
-            shapes.
+        lanes: How many runs are trained together at most, as lanes of one program. By default all of one seed, and
+            those of further seeds as far as the memory goes.
         out: Folder to write to. By default ``runs/`` and the experiment's name.
         show: Whether to show progress.
         **execution: Settings that say how runs are executed: ``device``, ``precision``, ``data_dir`` and others.

@@ -8,7 +8,8 @@ A specification is a TOML file beside this module, in ``paper/``:
 ``shares``      the experiment whose runs it uses
 ``seeds``       the seeds of each run, unless others are asked for
 ``cells``       the cells that are made unless others are asked for, as patterns; by default all
-``apart``       axes whose values come one after another; what differs in other axes is trained together
+``apart``       axes whose values come one after another; what differs in other axes or in seeds is trained
+                together
 ``settings``    settings of all runs
 ``gpu``         settings of all runs that a GPU's kernels train: their precision, so that seeds made at other times
                 belong together

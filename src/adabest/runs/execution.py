@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,13 @@ def resume_run(
             folder.release()
 
 
-def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show: bool = False) -> None:
+def run_lanes(
+    runs: Sequence[PendingRun],
+    *,
+    at_a_time: int | None = None,
+    ended: Callable[[PendingRun], None] = lambda run: None,
+    show: bool = False,
+) -> None:
     """Makes several runs, trained together as lanes of one program where possible.
 
     Runs that differ in device, precision or threads come one group after the other. A run that diverges or ends early
@@ -131,6 +137,7 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
     Args:
         runs: The runs. One that has ended already is left as it is.
         at_a_time: The most runs that are trained together; when one ends, the next begins. By default all.
+        ended: Called with each run as it ends, when its folder is complete.
         show: Whether to show progress.
 
     Raises:
@@ -145,7 +152,7 @@ def run_lanes(runs: Sequence[PendingRun], *, at_a_time: int | None = None, show:
             if number > 0:
                 requests.heartbeat()  # else a stop requested while a group ended would begin the next one
             group = [run for its_own, run in asked if its_own == process_settings]
-            _run_group(group, process_settings, requests, at_a_time or len(group), show=show)
+            _run_group(group, process_settings, requests, at_a_time or len(group), ended=ended, show=show)
 
 
 def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) -> None:
@@ -173,7 +180,13 @@ def _how_to_go_on(folders: Sequence[RunFolder]) -> str:
 
 
 def _run_group(
-    runs: Sequence[PendingRun], process_settings: ProcessSettings, requests: StopRequests, at_a_time: int, *, show: bool
+    runs: Sequence[PendingRun],
+    process_settings: ProcessSettings,
+    requests: StopRequests,
+    at_a_time: int,
+    *,
+    ended: Callable[[PendingRun], None] = lambda run: None,
+    show: bool,
 ) -> None:
     """Makes runs that have the same process settings."""
     waiting = deque(runs)
@@ -184,17 +197,21 @@ def _run_group(
         engine = make_engine(runs[0].config)(requests.heartbeat)
         if isinstance(engine, BatchedEngine):
             board.device_share = engine.device_share
-        advance_together([_one_after_another(waiting, shared) for _ in range(lanes)], engine)
+        advance_together([_one_after_another(waiting, shared, ended) for _ in range(lanes)], engine)
 
 
-def _one_after_another(waiting: deque[PendingRun], shared: LaneContext) -> Lane[None]:
+def _one_after_another(
+    waiting: deque[PendingRun], shared: LaneContext, ended: Callable[[PendingRun], None]
+) -> Lane[None]:
     """A lane that makes one run after another, until none is waiting."""
     for number in itertools.count():
         if not waiting:
             return
         if number > 0:
             shared.heartbeat()  # else a stop requested while a run ended would begin the next one
-        yield from lane(waiting.popleft(), shared)
+        run = waiting.popleft()
+        yield from lane(run, shared)
+        ended(run)
 
 
 def _is_left(run: PendingRun) -> bool:
