@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest import random
-from adabest.data.augmentation import Augmentation, none
+from adabest.data.augmentation import Augmentation, flip_crop, none
 from adabest.data.dataset import Dataset
 from adabest.data.inputs import Inputs
 from adabest.data.synthetic import SyntheticInputs
@@ -274,8 +274,10 @@ class ClassificationTask:
             InputError: If one of them can't be used.
         """
         x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
+        of_ours = self.augmentation in (none, flip_crop)
+        tried = x.cpu() if of_ours else x  # on a GPU every first operation takes long: its code has to be loaded
         try:
-            augmented: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
+            augmented: Any = self.augmentation(tried, torch.arange(len(x), device=tried.device))
         except Exception as error:
             shape = tuple(x.shape[1:])
             raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
@@ -286,6 +288,8 @@ class ClassificationTask:
             raise InputError(
                 f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
             )
+        if self.loss is functional.cross_entropy and x.is_cuda:
+            return  # it takes the scores of any accepted model; trying it loads libraries that training can do without
         try:
             value = self.loss(self.model.module(x), y)
         except Exception as error:

@@ -45,8 +45,9 @@ def make_gpu_evaluator(
 ) -> "GpuEvaluator | None":
     """The evaluator for all tasks of a task's kind; None if their models are to be judged one by one.
 
-    Runs in bfloat16 or TF32 are judged in TF32, all others one by one: in float32, or where libraries choose the order
-    of sums, which may depend on the number of models.
+    Runs in bfloat16 or TF32 are judged in float16: it has as many significant bits as TF32, rounds instead of cutting
+    off, and takes half as long. All others are judged one by one: in float32, or where libraries choose the order of
+    sums, which may depend on the number of models.
 
     Args:
         task: One of the tasks.
@@ -57,7 +58,7 @@ def make_gpu_evaluator(
     if not own or not (precision.half or precision.tf32):
         return None
     try:
-        evaluator = GpuEvaluator(task, device_clock=device_clock)
+        evaluator = GpuEvaluator(task, torch.float16, device_clock)
     except Unbatchable:
         return None
     return evaluator if evaluator.sums_by_model else None

@@ -1,4 +1,4 @@
-"""Triton's compiler: loaded in a thread while a run is built, with a cache folder that can be written."""
+"""CUDA and Triton's compiler: loaded in threads while a run is built, with a cache folder that can be written."""
 
 import contextlib
 import functools
@@ -8,6 +8,21 @@ import tempfile
 import threading
 import warnings
 from typing import Any
+
+import torch
+
+
+@functools.cache
+def begin_device(device: str) -> None:
+    """Begins to use a GPU in a thread, and to load Triton in another: the first use of each takes its time."""
+
+    def use() -> None:
+        with contextlib.suppress(Exception):  # whoever uses it next says what is wrong
+            if torch.cuda.is_available():
+                load_in_background()
+                torch.empty(1, device=device)
+
+    threading.Thread(target=use, name="begin CUDA", daemon=True).start()
 
 
 @functools.lru_cache(maxsize=1)
