@@ -10,6 +10,7 @@ import shlex
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def build_federation(
     if device.type == "cuda":
         load_in_background()
     dataset = components.dataset
+    fingerprint = _begin(dataset.fingerprint)
     partition = cut_partition(config, components)
     module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
@@ -131,7 +133,7 @@ def build_federation(
     )
     initial = task.initial_model()
     identity = {
-        "dataset": dataset.fingerprint(),
+        "dataset": fingerprint.result(),
         "classes": dataset.classes,
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
@@ -141,6 +143,14 @@ def build_federation(
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
+
+
+def _begin(work: Callable[[], str]) -> Future[str]:
+    """Begins some work in a thread: a digest of large data takes as long as a partition, on a core of its own."""
+    thread = ThreadPoolExecutor(max_workers=1)
+    begun = thread.submit(work)
+    thread.shutdown(wait=False)
+    return begun
 
 
 def _demand(config: Config, components: Components, partition: Partition, module: nn.Module) -> Demand:
