@@ -63,10 +63,10 @@ class Pieces:
         each piece is valid until the next.
         """
         copies = [part if self.fresh else part.clone() for part in self.parts()]
-        if not any(copy.is_cuda for copy in copies):
+        on_gpu = [copy.device for copy in copies if copy.is_cuda]
+        if not on_gpu:
             return Pieces(self.dtype, self.shape, lambda: iter(copies))
-        copied = torch.cuda.Event()
-        copied.record()
+        copied = torch.cuda.current_stream(on_gpu[0]).record_event()
         return Pieces(self.dtype, self.shape, lambda: _fetched(copies, copied))
 
     def copy(self) -> Tensor:
@@ -94,7 +94,8 @@ def _fetched(tensors: list[Tensor], copied: torch.cuda.Event) -> Iterator[Tensor
         stream.wait_event(copied)
         rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
         most = max(_CHUNK // max(rows[:1].nbytes, 1), 1)
-        buffer = torch.empty((min(most, len(rows)), *rows.shape[1:]), dtype=rows.dtype, pin_memory=True)
+        with torch.cuda.device(tensor.device):
+            buffer = torch.empty((min(most, len(rows)), *rows.shape[1:]), dtype=rows.dtype, pin_memory=True)
         for piece in torch.split(rows, most):
             with torch.cuda.stream(stream):
                 buffer[: len(piece)].copy_(piece, non_blocking=True)

@@ -41,7 +41,7 @@ _KEPT = 2
 _NAME = re.compile(r"round-(\d{1,18})\.json")
 _TENSORS_NAME = re.compile(r"round-(\d{1,18})\.safetensors")
 _MOST_FILES = 16  # earlier files that a checkpoint may need
-_LIVE_PART = 3  # a file of whose rows less than a third still counts is given up
+_MOST_ROWS = 3  # rows that its files may hold, for each row that counts
 
 
 class _Claims(TypedDict):
@@ -104,8 +104,8 @@ class _File(NamedTuple):
 class RowFiles:
     """The files that hold the rows of clients as of the last checkpoint of this process, and which row is in which.
 
-    A file of whose rows most have been written again is given up: the others are written again, too. So files take at
-    most about three times the bytes of all rows.
+    Files with many rows that have been written again since are given up: the others are written again, too. So files
+    take at most three times the bytes of all rows.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class RowFiles:
         self._file_of_row = np.concatenate([self._file_of_row, new])
         live = np.bincount(self._file_of_row[~chosen], minlength=len(self._files))
         needed = [number for number in range(len(self._files)) if live[number] > 0]
-        for number in self._given_up(needed, live):
+        for number in self._given_up(needed, live, chosen):
             chosen |= self._file_of_row == number
             needed.remove(number)
         rows = np.flatnonzero(chosen)
@@ -140,11 +140,17 @@ class RowFiles:
         self._files = [*(self._files[number] for number in kept), _File(name, sha256, len(draft.rows))]
         self._writes = draft.writes
 
-    def _given_up(self, needed: list[int], live: np.ndarray) -> list[int]:
+    def _given_up(self, needed: list[int], live: np.ndarray, chosen: np.ndarray) -> list[int]:
         """The files whose rows are written again: those that hardly count, and small ones where there are too many."""
-        given_up = [number for number in needed if _LIVE_PART * live[number] < self._files[number].rows]
-        others = sorted((number for number in needed if number not in given_up), key=lambda number: int(live[number]))
-        return given_up + (others[: len(others) // 2] if len(others) >= _MOST_FILES else [])
+        by_use = sorted(needed, key=lambda number: live[number] / self._files[number].rows)
+        on_disk = int(chosen.sum()) + sum(self._files[number].rows for number in needed)
+        given_up = []
+        while by_use and on_disk > _MOST_ROWS * len(chosen):
+            given_up.append(by_use.pop(0))
+            on_disk += int(live[given_up[-1]]) - self._files[given_up[-1]].rows
+        if len(by_use) >= _MOST_FILES:
+            given_up += sorted(by_use, key=lambda number: int(live[number]))[: len(by_use) // 2]
+        return given_up
 
 
 def save_checkpoint(
