@@ -51,6 +51,17 @@ def trackers_offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_checkpoints() -> Iterator[None]:
+    """No checkpoint is left out since a busy machine writes slowly: then it would depend on the machine which ones are.
+
+    Processes that tests start have their own patience.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adabest.runs.callbacks.checkpoints._SECONDS_OF_WAITING", 600.0)
+        yield
+
+
 @pytest.fixture
 def trusting() -> Iterator[None]:
     """Imports names of one's own as if a person's call had named them, for tests of what lies below such calls."""

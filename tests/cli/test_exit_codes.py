@@ -20,6 +20,7 @@ import adabest
 from adabest.cli import failures, output
 from adabest.cli.exit_codes import MEANINGS
 from adabest.errors import InputError, how_to_go_on, leave_at_once, naming_file, note_how_to_go_on
+from adabest.runs.callbacks.base import RunView
 from adabest.runs.callbacks.checkpoints import Checkpoints
 from adabest.runs.callbacks.progress import Heedless
 from adabest.runs.files.folder import RunFolder
@@ -211,8 +212,9 @@ class TestRuns:
     ) -> None:
         folder, save = tmp_path / "run", Checkpoints.save
 
-        def lose(*given: Any) -> float:
-            seconds: float = save(*given)
+        def lose(saving: Checkpoints, run: RunView) -> float:
+            seconds = save(saving, run)
+            run.files.background.finish()  # else it would put files into the folder while they are removed
             loss(folder)
             return seconds
 

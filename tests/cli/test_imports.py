@@ -51,3 +51,10 @@ def test_a_run_imports_nothing_of_comparisons_figures_and_the_paper(tmp_path: Pa
     unused |= {"adabest.experiments.comparison", "adabest.report.figure", "adabest.costs.count"}
     assert not found & unused
     assert not {module for module in found if module.startswith("adabest.paper")}
+
+
+@pytest.mark.parametrize("name", ["comparison", "sweep", "tuning"])
+def test_figures_are_imported_after_the_runs_that_they_show(name: str) -> None:
+    code = f"import sys, adabest.experiments.{name}\nprint('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

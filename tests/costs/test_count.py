@@ -23,6 +23,7 @@ from adabest.costs.count import AlgorithmCosts, count_costs, count_round
 from adabest.costs.formula import Formula, symbol
 from adabest.costs.operations import OperationCounter
 from adabest.costs.sizes import Sizes
+from adabest.engine.interface import Answers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
@@ -176,15 +177,19 @@ class TestCounts:
             clients = {0: simulation.client_state(0)}
             counter = OperationCounter()
             with counter:
-                engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
+                (answers,) = engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
+            assert isinstance(answers, Answers)
+            together = [*answers.states, *answers.replies, answers.models]
+            stacked = sum(field is not None and field.shape[-1] == size for field in together)
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic
         more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}
         values = {**Sizes(1, steps=Flat.pace).values(), "n": 1}
         for kind in ("s", "m"):
             assert more[kind] == expected.with_symbol(kind).value(values)
-        assert sum(more.values()) == (expected + found.client.other + found.guards.other).value(values)
+        of_algorithm = (expected + found.client.other + found.guards.other).value(values)
+        assert sum(more.values()) == of_algorithm + stacked, "answers are copied once, to be stacked"
 
 
 def all_costs() -> dict[str, AlgorithmCosts]:

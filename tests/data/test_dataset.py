@@ -1,5 +1,6 @@
 """Data sets fit together or are refused in words; augmentation does what its one-image description says."""
 
+import copy
 import dataclasses
 import hashlib
 from pathlib import Path
@@ -119,6 +120,27 @@ class TestArrays:
             changes.append({key: other})
         changes.append({"x_train": arrays()["x_train"].reshape(6, 4), "x_test": arrays()["x_test"].reshape(3, 4)})
         assert len({from_arrays(**arrays(**change)).fingerprint() for change in changes}) == len(changes)
+
+    def test_the_fingerprint_is_computed_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = from_arrays(**arrays())
+        before = data.fingerprint()
+        monkeypatch.setattr(Dataset, "_hash", None)
+        assert data.fingerprint() == before
+
+    @pytest.mark.parametrize("key", ["x_train", "y_train", "x_test", "y_test", "mean", "std"])
+    def test_the_fingerprint_sees_changes_in_place(self, key: str) -> None:
+        data = from_arrays(**arrays())
+        before = data.fingerprint()
+        getattr(data, key).view(-1)[0] += 1
+        assert data.fingerprint() != before
+        getattr(data, key).view(-1)[0] -= 1
+        assert data.fingerprint() == before
+
+    def test_the_fingerprint_of_a_changed_copy_is_its_own(self) -> None:
+        data = from_arrays(**arrays())
+        before = data.fingerprint()
+        data.x_train[0] += 1
+        assert copy.deepcopy(data).fingerprint() != before
 
     @pytest.mark.parametrize(
         ("changes", "message"),

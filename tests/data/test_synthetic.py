@@ -15,6 +15,7 @@ from adabest.data.loading import load_dataset
 from adabest.data.synthetic import SyntheticInputs, synthetic
 from adabest.errors import InputError
 from adabest.random import Purpose
+from adabest.tasks import classification
 
 
 def inputs_of(dataset: Dataset) -> SyntheticInputs:
@@ -51,6 +52,41 @@ def test_samples_do_not_depend_on_how_they_are_asked_for() -> None:
     assert inputs[torch.arange(0)].shape == (0, 2, 3)
     assert torch.equal(inputs.to("cpu")[chosen], whole[chosen])
     assert len(inputs) == len(whole)
+
+
+@pytest.mark.parametrize("samples", [1, 4096, 4097, 9000])
+def test_samples_made_at_once_are_those_made_on_access(samples: int) -> None:
+    inputs = inputs_of(synthetic(samples=samples, shape=(2, 3), classes=3))
+    made = inputs.made()
+    assert (made.shape, made.dtype) == (inputs.shape, inputs.dtype)
+    assert torch.equal(made, inputs[torch.arange(samples)])
+    assert inputs.stored_bytes == made.numel() * made.element_size()
+
+
+def test_samples_are_stored_on_a_device_with_memory_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = synthetic(samples=50, shape=(3, 4), classes=3)
+    cpu = torch.device("cpu")
+    assert isinstance(classification.on_device(data, cpu).x_train, SyntheticInputs)
+    for spare, kind in ((50 * 12, torch.Tensor), (50 * 12 - 1, SyntheticInputs)):
+        monkeypatch.setattr(classification, "_bytes_to_spare", lambda device, spare=spare: spare)
+        found = classification.on_device(data, cpu).x_train
+        assert isinstance(found, kind)
+        assert torch.equal(found[torch.arange(50)], inputs_of(data)[:])
+
+
+def test_a_gpu_spares_an_eighth_of_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, spare in ((8 * 2**20, 2**20), (2**40, 4 * 2**30)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**41))
+        assert classification._bytes_to_spare(torch.device("cuda")) == spare
+
+
+def test_stored_samples_train_as_those_made_on_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for spare in (0, 10**9):
+        monkeypatch.setattr(classification, "_bytes_to_spare", lambda device, spare=spare: spare)
+        settings: dict[str, Any] = {"dataset": "synthetic,samples=200,shape=6,classes=3,test=20", "model": "logistic"}
+        results.append(tiny_runs.results(tiny_runs.run(tmp_path / str(spare), **settings).folder))
+    assert results[0] == results[1]
 
 
 def test_more_samples_leave_the_first_as_they_are() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from adabest import machine
 from adabest.engine import client_store as clients_module
 from adabest.engine import memory_tiers as memory_module
-from adabest.engine.client_store import ClientStore
+from adabest.engine.client_store import ClientStore, Pieces
 from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.errors import InputError
 from adabest.machine import size_in_words
@@ -226,6 +226,60 @@ class TestGrowth:
         store.write({client: row(client) for client in range(3)})
         assert_holds(store, {client: row(client) for client in range(3)})
         assert [page.count for page in store._pages] == [1, 1, 1]
+
+
+class TestChangedRows:
+    def test_rows_are_numbered_by_the_clients_first_writes(self) -> None:
+        store = ClientStore(memory())
+        store.write({7: row(7), 3: row(3)})
+        before = store.writes
+        store.write({9: row(9), 3: row(4)})
+        assert store.changed_since(0).tolist() == [0, 1, 2]
+        assert store.changed_since(before).tolist() == [1, 2]
+        assert store.changed_since(store.writes).tolist() == []
+
+    def test_a_store_is_put_together_from_rows_of_several_moments(
+        self, budget: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And what was held back then is not changed by later writes."""
+        monkeypatch.setattr(clients_module, "_CHUNK", 2 * ROW)
+        generator, expected = np.random.default_rng(0), dict[int, dict[str, Tensor]]()
+        store, moments, before = ClientStore(memory(budget)), list[dict[str, Pieces]](), 0
+        for step in range(12):
+            changes = {
+                client: row(100 * step + client) for client in generator.choice(40, size=5, replace=False).tolist()
+            }
+            store.write(changes)
+            expected |= changes
+            if step % 3 == 2:
+                chosen = store.chosen_pieces(store.changed_since(before))
+                moments.append({name: pieces.held() for name, pieces in chosen.items()})
+                before = store.writes
+        *earlier, last = ({name: pieces.copy() for name, pieces in moment.items()} for moment in moments)
+        assert_holds(ClientStore.from_state(last, memory(budget), earlier), expected)
+        with pytest.raises(ValueError, match="rows of clients are missing"):
+            ClientStore.from_state(last, memory(budget))
+
+    def test_a_field_that_came_later_is_zero_in_earlier_rows(self) -> None:
+        store = ClientStore(memory())
+        store.write({client: {"a": torch.ones(1)} for client in range(3)})
+        earlier, before = copies(store), store.writes
+        store.write({1: {"a": torch.ones(1), "b": torch.full((2,), 5.0)}})
+        later = {name: pieces.copy() for name, pieces in store.chosen_pieces(store.changed_since(before)).items()}
+        again = ClientStore.from_state(later, memory(), [earlier])
+        assert [again.read(client)["b"].tolist() for client in range(3)] == [[0.0, 0.0], [5.0, 5.0], [0.0, 0.0]]
+
+    @pytest.mark.cuda
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+    def test_rows_on_a_gpu_are_held_back_while_they_change(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clients_module, "_CHUNK", 4096)
+        store = ClientStore(Memory(torch.device("cuda")))
+        values = {client: {"h": torch.full((1000,), float(client), device="cuda")} for client in range(20)}
+        store.write(values)
+        held = {name: pieces.held() for name, pieces in store.chosen_pieces(np.arange(0, 20, 3)).items()}
+        store.write({client: {"h": -value["h"]} for client, value in values.items()})
+        assert held["h"].copy()[:, 0].tolist() == [0, 3, 6, 9, 12, 15, 18]
+        assert all(not part.is_cuda for part in held["h"].parts())
 
 
 class TestNoRoom:

@@ -1,6 +1,6 @@
 """Models that are judged side by side have the scores that their task gives them one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,13 +119,12 @@ def test_stacked_scores_are_those_of_the_task(model: str | nn.Module) -> None:
     assert len({result.validation for result in found}) == 3
 
 
-@pytest.mark.parametrize("model", ["linear", "convolutions"])
 @pytest.mark.usefixtures("few_samples")
 def test_scores_by_kernels_are_those_of_the_task_whoever_is_judged_beside(
-    model: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_kernels(monkeypatch)
-    tasks = [make_task(MODELS[model], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
+    tasks = [make_task(MODELS["convolutions"], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
     evaluator = GpuEvaluator(tasks[0])
     requests = [request(tasks[0], 1), request(tasks[1], 2, seed=1)]
     together = evaluator.evaluate(requests, no_heartbeat)
@@ -134,6 +133,30 @@ def test_scores_by_kernels_are_those_of_the_task_whoever_is_judged_beside(
         assert evaluator.evaluate([own], no_heartbeat) == [together[number]]
     evaluator._models_at_once = 2
     assert evaluator.evaluate(requests[::-1], no_heartbeat) == together[::-1]
+
+
+@pytest.mark.parametrize("where", ["in front of a relu", "in the scores", "in the weights"])
+@pytest.mark.usefixtures("few_samples")
+def test_runs_that_are_too_large_for_float16_are_judged_again(where: str) -> None:
+    """In front of a relu: the first layer's activations are infinite, and the second one's relu would hide it."""
+    task = make_task("mlp,hidden=4x3", validation=2, dtype=torch.float32)
+    small, large = task.initial_model(), task.initial_model()
+    places = task.model.unflatten(large)
+    names = list(places)
+    if where == "in front of a relu":
+        places[names[1]].fill_(1e5)
+        places[names[2]].fill_(-1e-3)
+    elif where == "in the scores":
+        places[names[-1]].copy_(torch.tensor([1e5, 2e5, 3e5]))
+    else:
+        places[names[0]][0, 0] = 1e5
+    requests = [EvaluationRequest(task, {"scored": model}, "scored") for model in (small, large)]
+    halved, precise = (
+        GpuEvaluator(task, operand).evaluate(requests, no_heartbeat) for operand in (torch.float16, None)
+    )
+    assert halved[1] == precise[1]
+    assert halved[0].tests["scored"].loss != precise[0].tests["scored"].loss
+    assert np.isfinite(halved[1].tests["scored"].loss)
 
 
 @pytest.mark.usefixtures("few_samples")
@@ -161,6 +184,31 @@ def test_a_model_with_two_names_is_judged_once(monkeypatch: pytest.MonkeyPatch) 
     own = EvaluationRequest(task, {"scored": scored, "aggregate": aggregate, "cloud": aggregate}, "scored")
     assert_close(evaluator.evaluate([own], no_heartbeat)[0], evaluate_one_by_one(own, no_heartbeat), rel=1e-12)
     assert judged == [2, 1]
+
+
+def test_kernels_are_compiled_at_the_same_time_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    task = make_task()
+    evaluator = GpuEvaluator(task)
+    operators = evaluator._setting.operators
+    gather = operators.gather
+
+    def counted_gather(*args: Any) -> None:
+        calls.append("gather")
+        gather(*args)
+
+    def compile_together(work: Callable[[], None]) -> None:
+        calls.append("compile")
+        work()
+
+    monkeypatch.setattr(operators, "gather", counted_gather)
+    monkeypatch.setattr(operators, "compile_together", compile_together)
+    evaluator._compiled = False
+    own = request(task, 1)
+    for _ in range(2):
+        found = evaluator.evaluate([own], no_heartbeat)[0]
+    assert calls == ["compile", "gather", *["gather"] * 4]  # test and validation, twice
+    assert_close(found, evaluate_one_by_one(own, no_heartbeat), rel=1e-12)
 
 
 def test_tasks_without_validation_clients_have_no_validation_scores() -> None:

@@ -128,12 +128,29 @@ class TestCheckpoints:
         simulation.step()
         assert not torch.equal(views["clients.model"].copy(), before.tensors["clients.model"])
 
-    def test_no_tensor_is_copied_before_it_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_state_too_large_for_a_copy_is_written_as_it_lies(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(self: Pieces) -> None:
+            raise AssertionError("something was copied")
+
+        straight = run(tmp_path / "straight")
+        monkeypatch.setattr(Pieces, "copy", refuse)
+        monkeypatch.setattr(Pieces, "held", refuse)
+        monkeypatch.setattr(Memory, "copy_limit", lambda self: 100)
+        break_off(tmp_path / "run", 40, checkpoint_every=1)
+        resume(tmp_path / "run")
+        assert results(tmp_path / "run") == results(straight.folder)
+
+    def test_no_tensor_is_copied_when_a_run_is_interrupted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(self: Pieces) -> None:
             raise AssertionError("something was copied")
 
         monkeypatch.setattr(Pieces, "copy", refuse)
-        break_off(tmp_path, 40, checkpoint_every=1)
+        monkeypatch.setattr(Pieces, "held", refuse)
+        break_off(tmp_path, 40, Interrupted, checkpoint_every=0)
         resume(tmp_path)
 
     @linux

@@ -94,7 +94,7 @@ def test_steps_are_stacked_with_their_like_alone(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(server_step, "take_stacked", counted)
     steps = [step(AdaBest()), step(AdaBest()), step(AdaBest(mu=0.1)), step(AdaBest(), eta=0.2), step(FedAvg())]
     steps += [step(AdaBest(), count=2), step(Bounded()), step(Bounded()), step(AdaBest())]
-    results = take_server_steps(steps)
+    results = [found for found in take_server_steps(steps) if isinstance(found, Update)]
     assert stacked == [3]
     assert [torch.equal(found.aggregate, torch.ones(4)) for found in results] == [True] * len(steps)
 
@@ -111,3 +111,30 @@ def test_a_population_of_its_own_keeps_a_step_apart() -> None:
         state = simulation.state
         kinds.add(server_step._kind(ServerStep(FedDyn(), state.server, state.cloud, replies, found)))
     assert len(kinds) == 2
+
+
+@dataclass(frozen=True)
+class Careless(FedAvg):
+    """Fails for one of its runs, which is told by its model."""
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    def server_step(self, server: Any, cloud: Any, replies: Replies, context: ServerContext) -> Update:
+        if bool((cloud[..., 0] == 1).any()):
+            raise ZeroDivisionError("a bug")
+        return Update(server, cloud, cloud)
+
+
+def test_an_error_belongs_to_the_run_whose_step_it_is() -> None:
+    context = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1)
+    replies: Any = type("Few", (), {"count": 2})()
+    steps = [
+        ServerStep(Careless(), Careless().server_init(torch.zeros(3)), torch.full((3,), float(run)), replies, context)
+        for run in range(3)
+    ]
+    first, second, third = server_step._results(steps)
+    assert isinstance(first, Update)
+    assert isinstance(second, ZeroDivisionError)
+    assert isinstance(third, Update)

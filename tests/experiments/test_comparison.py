@@ -455,7 +455,7 @@ def test_a_title_names_the_partition_and_the_number_it_depends_on(
         titles.append(title)
         return original(runs, title)
 
-    monkeypatch.setattr("adabest.experiments.comparison.comparison_figure", figure)
+    monkeypatch.setattr("adabest.report.figure.comparison_figure", figure)
     adabest.compare(
         algorithms=["fedavg"], dataset=stripes(), clients=8, rounds=1, partition=partition, out=tmp_path, show=False
     )

@@ -52,9 +52,15 @@ def make_network(dropout: float = 0.0) -> nn.Module:
 
 
 def make_task(
-    *, unbalance: float = 0.0, partition_seed: int = 0, validation: int = 4, dropout: float = 0.0, **options: Any
+    *,
+    dataset: Dataset | None = None,
+    unbalance: float = 0.0,
+    partition_seed: int = 0,
+    validation: int = 4,
+    dropout: float = 0.0,
+    **options: Any,
 ) -> ClassificationTask:
-    dataset = make_dataset()
+    dataset = dataset or make_dataset()
     partition = make_partition(dataset, unbalance=unbalance, seed=partition_seed, validation=validation)
     module = prepare(make_network(dropout), torch.zeros(2, 1, 6, 6))
     settings = {"epochs": EPOCHS, "batch_size": BATCH_SIZE, "seed": SEED, **options}

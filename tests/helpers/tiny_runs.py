@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 from small import make_dataset
 from torch import Tensor, nn
 
@@ -21,9 +24,11 @@ from adabest.algorithms.base import ClientContext, Correction, Replies, ServerCo
 from adabest.algorithms.fedavg import FedAvg
 from adabest.cli import main
 from adabest.data.dataset import Dataset, Defaults, from_arrays
+from adabest.engine.client_store import Pieces
 from adabest.errors import Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 from adabest.runs.files.manifest import FORMAT_KEY, checksum_of_object
+from adabest.runs.files.tensor_file import write_tensors
 from adabest.runs.settings.config import SETTINGS
 from adabest.stop_requests import StopRequests
 
@@ -178,8 +183,43 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def as_version_06(folder: Path) -> None:
+    """Gives each checkpoint of a run one file with all rows of clients, as version 0.6.0 wrote it."""
+    directory = folder / "checkpoints"
+    whole = {path: _claims_and_whole_state(path) for path in directory.glob("round-*.json")}
+    for path in directory.glob("round-*.safetensors"):
+        path.unlink()
+    for path, (content, tensors) in whole.items():
+        with path.with_suffix(".safetensors").open("wb") as file:
+            content["tensors_sha256"] = write_tensors(file, {name: Pieces.of(t) for name, t in tensors.items()})
+        content.pop("earlier", None)
+        path.write_text(json.dumps({"content": content, "content_sha256": checksum_of_object(content)}))
+
+
+def _claims_and_whole_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    content = json.loads(path.read_text())["content"]
+    names = [*sorted(content.get("earlier", {})), path.with_suffix(".safetensors").name]
+    files = [load_file(path.with_name(name)) for name in names]
+    with safe_open(path.with_suffix(".safetensors"), "pt") as own:
+        in_order = [name for name in own.offset_keys() if name != "clients.rows"]
+    whole = {name: files[-1][name].clone() for name in in_order}
+    for name in [name for name in whole if name.startswith("clients.") and name != "clients.ids"]:
+        whole[name] = torch.zeros(len(whole["clients.ids"]), *whole[name].shape[1:], dtype=whole[name].dtype)
+        for file in files:
+            whole[name][file.get("clients.rows", torch.arange(len(file[name])))] = file[name]
+    return content, whole
+
+
+def needed_files(folder: Path) -> list[str]:
+    """The files that the checkpoints of a run consist of, by their claims."""
+    claims = list((folder / "checkpoints").glob("round-*.json"))
+    names = {name for path in claims for name in json.loads(path.read_text())["content"].get("earlier", {})}
+    return sorted(names | {path.name for path in claims} | {f"{path.stem}.safetensors" for path in claims})
+
+
 def as_old_version(folder: Path) -> None:
     """Takes out of a run's folder what version 0.4.0 didn't write."""
+    as_version_06(folder)
     (folder / "manifest.json").unlink()
     path = folder / "environment.json"
     environment = json.loads(path.read_text())

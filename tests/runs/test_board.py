@@ -70,6 +70,12 @@ class TestLines:
             raise Interrupted("enough")
         assert stream.getvalue() == ""
 
+    def test_the_share_of_a_gpu_is_told_where_there_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(board, "memory_used", lambda: None)
+        lines = LineBoard([10, 20], io.StringIO(), Clock())
+        lines.device_share = lambda: 0.934
+        assert lines.words() == "0 of 2 runs done, 0 steps/s, GPU 93 % busy"
+
     def test_memory_that_is_not_known_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(board, "memory_used", lambda: None)
         lines = LineBoard([10, 20], io.StringIO(), Clock())

@@ -20,6 +20,7 @@ import adabest
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.federation.sampling import SAMPLERS
 from adabest.runs.files.folder import is_ours
+from adabest.runs.files.run_verification import verify_run
 
 # One row a round, so that the file of metrics shows how far a process is. The number of threads is part of what makes
 # two runs equal, and this process has one.
@@ -159,6 +160,59 @@ def test_a_second_process_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert child.poll() is None, "the first process should have gone on"
     assert adabest.load(folder).status == "killed"
     assert json.loads((folder / "status.json").read_text())["status"] == "running"
+
+
+# A process that dies at a random moment of its writing thread: a sleep before each file operation of that thread makes
+# such moments last, and rounds go on beside them.
+DYING = """
+import os, random, signal, sys, threading, time
+from pathlib import Path
+from adabest.cli import main
+draw, left = random.Random(sys.argv[1]), [0]
+left[0] = draw.randint(0, 60)
+def slowed(original):
+    def call(*given, **options):
+        if threading.current_thread().name == "adabest-writer":
+            left[0] -= 1
+            time.sleep(draw.choice([0, 0.002, 0.02]))
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return original(*given, **options)
+    return call
+for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "open"), (os, "open")):
+    setattr(owner, name, slowed(getattr(owner, name)))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def die_while_writing(seed: str, *given: Any) -> int:
+    line = [sys.executable, "-c", DYING, seed, *map(str, given)]
+    done = subprocess.run(line, cwd=HELPERS, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def assert_survives_death_while_writing(times: int, seed: int, tmp_path: Path, **changes: Any) -> None:
+    settings = {**SLOW, "clients": 40, "checkpoint_every": 2, **changes}
+    straight, folder = run(tmp_path / "straight", **settings), tmp_path / "killed"
+    codes = [die_while_writing(f"{seed} {number}", *begin_or_resume(folder, settings)) for number in range(times)]
+    assert codes.count(-signal.SIGKILL) >= times // 2
+    assert {finding.state for finding in verify_run(folder)} == {"whole"}
+    assert resume(folder).status == "finished"
+    assert results(folder) == results(straight.folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_run_killed_while_its_thread_writes_ends_as_if_never_killed(tmp_path: Path) -> None:
+    assert_survives_death_while_writing(2, 0, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_run_survives_many_kills_while_its_thread_writes(seed: int, tmp_path: Path) -> None:
+    budget = {"client_memory": "20kB"} if seed % 2 else {}
+    assert_survives_death_while_writing(8, seed, tmp_path, checkpoint_every=1 + seed % 3, **budget)
 
 
 def signs_of_life(folder: Path) -> set[tuple[str, int]]:

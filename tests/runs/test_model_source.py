@@ -54,6 +54,38 @@ class TestModels:
         monkeypatch.setattr(model_source, "build_model", None)
         assert count_run_parameters(config, components) == sum(p.numel() for p in built.parameters())
 
+    def test_a_built_in_model_is_built_once_for_all_runs_that_share_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(model_source, "_BUILT", type(model_source._BUILT)())
+        config, components = resolve(tiny(model="mlp,hidden=8"))
+        first = take_model(config, components)
+        expected = [parameter.detach().clone() for parameter in first.parameters()]
+        with torch.no_grad():
+            next(first.parameters()).zero_()
+        monkeypatch.setattr(model_source, "build_model", None)
+        second = list(take_model(config, components).parameters())
+        assert all(torch.equal(one, other) for one, other in zip(second, expected, strict=True))
+
+    @pytest.mark.parametrize("changes", [{"seed": 7}, {"model": "mlp,hidden=9"}, {"model": "logistic"}])
+    def test_runs_with_other_seeds_or_models_build_their_own(
+        self, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(model_source, "_BUILT", type(model_source._BUILT)())
+        take_model(*resolve(tiny(model="mlp,hidden=8")))
+        shared = take_model(*resolve(tiny(model="mlp,hidden=8") | changes))
+        monkeypatch.setattr(model_source, "_BUILT", type(model_source._BUILT)())
+        alone = take_model(*resolve(tiny(model="mlp,hidden=8") | changes))
+        assert all(torch.equal(*pair) for pair in zip(shared.parameters(), alone.parameters(), strict=True))
+
+    def test_few_built_in_models_are_kept_and_no_large_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(model_source, "_BUILT", type(model_source._BUILT)())
+        monkeypatch.setattr(model_source, "_LARGEST_KEPT", 500)
+        for seed in range(model_source._KEPT + 2):
+            take_model(*resolve(tiny(model="mlp,hidden=8", seed=seed)))
+        assert len(model_source._BUILT) == model_source._KEPT
+        kept = list(model_source._BUILT)
+        take_model(*resolve(tiny(model="mlp,hidden=100")))
+        assert list(model_source._BUILT) == kept
+
     def test_frozen_parameters_arent_counted(self) -> None:
         module = dropping((1, 6, 6), 3)
         next(module.parameters()).requires_grad_(False)

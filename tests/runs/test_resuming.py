@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import tiny_runs
 import torch
+from slow_checkpoints import SlowCheckpoints
 from tiny_runs import (
     Killed,
+    as_version_06,
     break_off,
     checkpoints,
     contents,
@@ -22,6 +24,7 @@ from tiny_runs import (
     ends_after,
     in_pieces,
     log,
+    needed_files,
     results,
     resume,
     run,
@@ -33,13 +36,14 @@ import adabest
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.simulation import Simulation
-from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.runs import beginning, build, run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints as pace
+from adabest.runs.callbacks.run_records import Records
 from adabest.runs.files.folder import RunFolder
+from adabest.runs.files.manifest import Ledger
 
 
 class TestBitForBit:
@@ -251,12 +255,9 @@ class TestCheckpoints:
         return tmp_path / "run"
 
     def test_the_last_two_checkpoints_are_kept(self, broken_off: Path) -> None:
-        assert checkpoints(broken_off) == [
-            "round-0000003.json",
-            "round-0000003.safetensors",
-            "round-0000004.json",
-            "round-0000004.safetensors",
-        ]
+        names = checkpoints(broken_off)
+        assert [name for name in names if name.endswith(".json")] == ["round-0000003.json", "round-0000004.json"]
+        assert names == needed_files(broken_off)
         assert json.loads((broken_off / "status.json").read_text()) == {"status": "running", "round": 4}
 
     @pytest.mark.parametrize(
@@ -277,6 +278,23 @@ class TestCheckpoints:
         remove_manifest(broken_off / "checkpoints" / "round-0000004")
         resume(broken_off)
         assert "resumes after round 3" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+    def test_a_run_of_version_06_is_resumed(self, broken_off: Path, tmp_path: Path) -> None:
+        as_version_06(broken_off)
+        resume(broken_off)
+        assert "resumes after round 4" in log(broken_off)
+        assert results(broken_off) == results(run(tmp_path / "straight").folder)
+
+    @pytest.mark.filterwarnings("ignore:.* is passed over")
+    @pytest.mark.parametrize("damage", [damage_tensors, truncate_tensors, remove_tensors])
+    def test_a_run_whose_common_file_is_damaged_starts_again(
+        self, damage: Callable[[Path], None], broken_off: Path, tmp_path: Path
+    ) -> None:
+        """Rows that haven't changed since round 1 are in its file alone."""
+        damage(broken_off / "checkpoints" / "round-0000001")
+        with pytest.warns(UserWarning, match="has no whole checkpoint left, so it begins again with round 1"):
+            resume(broken_off)
         assert results(broken_off) == results(run(tmp_path / "straight").folder)
 
     def test_a_whole_checkpoint_is_used(self, broken_off: Path) -> None:
@@ -328,27 +346,29 @@ class TestCheckpoints:
 class TestPace:
     """Checkpoints by the clock, on a clock that the test turns."""
 
-    def saved(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cost: float, **changes: Any) -> list[int]:
-        """The rounds after which a checkpoint is written, if a round takes 5 s and a checkpoint ``cost``."""
-        now, rounds = 0.0, []
+    def saved(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, cost: float, writing: float = 0.0, **changes: Any
+    ) -> list[int]:
+        """The rounds after which a checkpoint is written, if a round takes 5 s.
+
+        Args:
+            folder: The run's folder.
+            monkeypatch: Puts everything back in the end.
+            cost: The seconds that a copy of the state takes.
+            writing: The seconds that another thread then writes.
+            changes: Settings.
+        """
         whole_round = Simulation.round
-
-        def slow_round(self: Simulation, **options: Any) -> Any:
-            nonlocal now
-            now += 5.0
-            return whole_round(self, **options)
-
-        def slow_save(folder: RunFolder, snapshot: Snapshot, claims: Any, callbacks: Any) -> None:
-            nonlocal now
-            now += cost
-            rounds.append(int(snapshot.numbers["round"]))
-
         with monkeypatch.context() as patch:
+            clock = SlowCheckpoints(patch, copying=cost, writing=writing)
+
+            def slow_round(self: Simulation, **options: Any) -> Any:
+                clock.now += 5.0
+                return whole_round(self, **options)
+
             patch.setattr(Simulation, "round", slow_round)
-            patch.setattr(pace, "save_checkpoint", slow_save)
-            patch.setattr(pace, "time", types.SimpleNamespace(monotonic=lambda: now))
             run(folder, **{"rounds": 21, "clients": 2, "validation_clients": 0, "model": "logistic", **changes})
-        return rounds
+        return [number for _, number in clock.saved]
 
     def test_checkpoints_are_ten_seconds_apart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.125) == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
@@ -364,6 +384,32 @@ class TestPace:
         assert self.saved(tmp_path / "run", monkeypatch, cost=100.0, checkpoint_every=6) == [6, 12, 18]
         # The last round's state is the result itself.
         assert self.saved(tmp_path / "last", monkeypatch, cost=0.0, checkpoint_every=7) == [7, 14]
+
+    def test_checkpoints_are_written_at_most_half_of_the_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, writing=12.5) == [2, 7, 12, 17]
+
+    def test_a_slow_disk_holds_a_run_up_for_a_second_and_then_leaves_checkpoints_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The second one waits for 2 s. Then each fourth round finds the thread idle again.
+        monkeypatch.setattr(pace, "_SECONDS_OF_WAITING", 1.0)
+        assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, writing=12.0, checkpoint_every=2) == [
+            *(2, 4, 8, 12, 16, 20)
+        ]
+
+    def test_an_answer_before_a_round_is_followed_after_it(self, tmp_path: Path) -> None:
+        folder = RunFolder(tmp_path)
+        records = Records(lambda: Ledger.of_new_run(folder, ""))
+        with pytest.MonkeyPatch.context() as patch:
+            clock = SlowCheckpoints(patch)
+            saving: Any = pace.Checkpoints(None, pace.CheckpointTime(), records, dict)
+            saving.start(types.SimpleNamespace(files=folder, first_round=0))
+            assert not saving.due(1)
+            clock.now += 10.0
+            assert not saving.due(1)
+            assert saving.due(2)
 
     def test_checkpoints_can_be_turned_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []

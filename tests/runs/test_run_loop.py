@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_checkpoints import SlowCheckpoints
 from tiny_runs import Bomb, Diary, Killed, contents, dies_at, ends_after, log, resume, run, tiny
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
 from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.state import View
 from adabest.errors import Diverged, InputError, Interrupted
 from adabest.runs import run_loop
 from adabest.runs.build import build_federation
@@ -332,7 +331,7 @@ class TestInterruption:
     def test_a_second_request_saves_no_further_lane(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved: list[Path] = []
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
+        def slow_save(folder: RunFolder, *given: Any, **options: Any) -> None:
             saved.append(folder.path)
             raise KeyboardInterrupt
 
@@ -345,10 +344,10 @@ class TestInterruption:
     def test_a_lane_that_cannot_save_is_not_hushed_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save = save_checkpoint
 
-        def full(folder: RunFolder, view: View, claims: Any, callbacks: Any) -> None:
+        def full(folder: RunFolder, *given: Any, **options: Any) -> tuple[str, str]:
             if folder.path.name == "1":
                 raise OSError(28, "No space left on device")
-            save(folder, view, claims, callbacks)
+            return save(folder, *given, **options)
 
         monkeypatch.setattr(checkpoints, "save_checkpoint", full)
         with ends_after(100), pytest.raises(OSError, match="No space left"):
@@ -444,30 +443,21 @@ class TestPace:
     def test_runs_keep_their_pace_of_checkpoints(
         self, lanes: int, short: int, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A round of all takes 5 s and a checkpoint 2 s, so one lane has one every 40 s, and three every 120 s.
+        """A round of all takes 5 s and a copy 2 s, so one lane has a checkpoint every 40 s, and three every 120 s.
 
         Those that have ended after three rounds don't count any more.
         """
-        now, saved = 0.0, []
-        exchange = ReferenceEngine.exchange
+        clock, exchange = SlowCheckpoints(monkeypatch, copying=2.0), ReferenceEngine.exchange
 
         def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
-            nonlocal now
-            now += 5.0
+            clock.now += 5.0
             return exchange(self, requests)
 
-        def slow_save(folder: RunFolder, snapshot: View, claims: Any, callbacks: Any) -> None:
-            nonlocal now
-            now += 2.0
-            saved.append((folder.path.name, int(snapshot.numbers["round"])))
-
         monkeypatch.setattr(ReferenceEngine, "exchange", slow)
-        monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
-        monkeypatch.setattr(checkpoints, "time", types.SimpleNamespace(monotonic=lambda: now))
         settings = [{"seed": seed, "rounds": 40 if seed < lanes else 3} for seed in range(lanes + short)]
         together(tmp_path / "lanes", settings, clients=2, validation_clients=0, model="logistic")
-        assert [number for name, number in saved if name == "0"][: len(rounds)] == rounds
-        assert 2.0 * len(saved) <= 0.05 * now + 2.0 * lanes
+        assert [number for name, number in clock.saved if name == "0"][: len(rounds)] == rounds
+        assert 2.0 * len(clock.saved) <= 0.05 * clock.now + 2.0 * lanes
 
 
 def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

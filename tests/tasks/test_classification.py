@@ -156,6 +156,26 @@ class TestClassificationTask:
         close(task.local_pass(w, client, 1, 0).loss, loss)
 
 
+def test_tasks_of_one_kind_are_tried_out_once() -> None:
+    calls = []
+
+    def counted(scores: Tensor, y: Tensor) -> Tensor:
+        calls.append(len(y))
+        return functional.cross_entropy(scores, y)
+
+    data = make_dataset()
+    first = make_task(dataset=data, loss=counted, kind="shared")
+    alike = make_task(dataset=data, loss=counted, kind="shared")
+    assert first.kind == alike.kind
+    assert len(calls) == 1
+    other = make_task(dataset=data, loss=counted, kind="other")
+    assert other.kind != first.kind
+    assert len(calls) == 2
+    del first
+    make_task(dataset=data, loss=counted, kind="shared")  # nobody is left to vouch for it
+    assert len(calls) == 3
+
+
 def test_a_loss_without_a_gradient_is_refused_at_once() -> None:
     def wrong_ones(scores: Tensor, y: Tensor) -> Tensor:
         return (scores.argmax(dim=1) != y).float().mean()

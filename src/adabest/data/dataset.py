@@ -16,6 +16,7 @@ from adabest.errors import InputError
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _CLIENTS = "clients"
+_FINGERPRINT = "_fingerprint"  # what a data set keeps its digest under
 # The most classes of a data set with fewer samples; no published one has as many. A larger label is damage or an
 # identifier: without this limit, each client would get a table with a count of every class below it.
 _MOST_UNSEEN_CLASSES = 100_000
@@ -85,14 +86,40 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     def fingerprint(self) -> str:
-        """A digest of all that training and testing use."""
+        """A digest of all that training and testing use.
+
+        It is computed once for all runs on the data set, and again after torch has changed one of the tensors in place.
+        """
+        parts = [self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std]
+        parts += [] if self.clients is None else [self.clients]
+        state = [_state_of(part) for part in parts]
+        known = vars(self).get(_FINGERPRINT)
+        if known is None or None in state or known[0] != state:
+            known = vars(self)[_FINGERPRINT] = state, self._hash()
+        fingerprint: str = known[1]
+        return fingerprint
+
+    def _hash(self) -> str:
         digest = hashlib.sha256(repr((self.classes, self.input_shape)).encode())
         for part in (self.x_train, self.y_train, self.x_test, self.y_test, self.mean, self.std):
             digest.update(str(part.dtype).encode())
-            digest.update(part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else part.fingerprint())
+            digest.update(_bytes_of(part) if isinstance(part, Tensor) else part.fingerprint())
         if self.clients is not None:
-            digest.update(self.clients.numpy().tobytes())
+            digest.update(_bytes_of(self.clients))
         return digest.hexdigest()
+
+
+def _state_of(part: Tensor | Inputs) -> Any:
+    """What changes when a part of a data set does: cheap to have, and None where only the content tells."""
+    if not isinstance(part, Tensor):
+        return part.fingerprint()
+    return None if part.is_inference() else (part.data_ptr(), part._version)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """A tensor's bytes, without a copy of them if it is contiguous."""
+    flat: Any = tensor.contiguous().numpy().reshape(-1)
+    return memoryview(flat).cast("B")
 
 
 def from_arrays(

@@ -56,6 +56,19 @@ class SyntheticInputs:
         """The same samples, for sample numbers on a device."""
         return dataclasses.replace(self, prototypes=self.prototypes.to(place))
 
+    @property
+    def stored_bytes(self) -> int:
+        """The size of all samples, if they were stored."""
+        return math.prod(self.shape)
+
+    def made(self) -> Tensor:
+        """All samples as a tensor, made a few at a time."""
+        whole = torch.empty(self.shape, dtype=self.dtype, device=self.prototypes.device)
+        for start in range(0, self.samples, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            whole[part] = self[part]
+        return whole
+
     def fingerprint(self) -> bytes:
         """The prototypes' bytes, which determine all samples."""
         return self.prototypes.cpu().numpy().tobytes()

@@ -36,10 +36,9 @@ class Arrival:
             self._event.record(torch.cuda.current_stream(values.device))
 
     def read(self) -> Tensor:
-        """The numbers, once they have arrived."""
+        """The numbers, once they have arrived; any thread may ask."""
         if self._event is not None:
             self._event.synchronize()
-            self._event = None
         return self._values
 
 

@@ -10,6 +10,7 @@ import torch
 
 from adabest.algorithms.base import Work
 from adabest.engine.cohort_table import CohortTable
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.reference import ReferenceEngine
@@ -26,7 +27,11 @@ class BatchedEngine:
     """
 
     def __init__(
-        self, heartbeat: Heartbeat, make_trainer: MakeTrainer, make_evaluator: MakeEvaluator = lambda task: None
+        self,
+        heartbeat: Heartbeat,
+        make_trainer: MakeTrainer,
+        make_evaluator: MakeEvaluator = lambda task: None,
+        device_clock: DeviceClock | None = None,
     ) -> None:
         """Makes an engine for any number of runs.
 
@@ -34,7 +39,9 @@ class BatchedEngine:
             heartbeat: Called between local steps; may raise.
             make_trainer: Makes the trainer of a task, such as ``engine.cpu.trainer.CpuTrainer``.
             make_evaluator: Makes what judges the models of a task; by default they are judged one by one.
+            device_clock: What the trainers and evaluators measure a GPU's work with, if they do.
         """
+        self._device_clock = device_clock
         self._evaluators = Evaluators(heartbeat, make_evaluator)
         self._heartbeat = heartbeat
         self._make_trainer = make_trainer
@@ -73,6 +80,10 @@ class BatchedEngine:
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
         """Judges the models of several runs, those of one kind at the same time."""
         return self._evaluators.evaluate(requests)
+
+    def device_share(self) -> float | None:
+        """The share of the time in which a GPU works; None if there is none, or nothing was measured yet."""
+        return None if self._device_clock is None else self._device_clock.share()
 
     def _trainer(self, task: ClassificationTask) -> Trainer:
         if task.kind not in self._trainers:

@@ -9,20 +9,23 @@ import functools
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from adabest.engine.arrival import send
 from adabest.engine.memory_tiers import Memory, Tier
 from adabest.errors import InputError
 from adabest.machine import size_in_words
 
 _PAGE = 128 * 2**20  # bytes that a page may always have
 _PART = 16  # or a page may have a sixteenth of all rows: a mapped page keeps a file open, so pages must stay few
-_IDS = "ids"
+_CHUNK = 32 * 2**20  # bytes of rows that are gathered, or fetched from a GPU, at a time
+_IDS, _ROWS = "ids", "rows"
 
 T = TypeVar("T")
 
@@ -35,16 +38,36 @@ class Pieces:
         dtype: Its type.
         shape: Its shape.
         parts: Gives the pieces in order, as views of what changes in the next round.
+        fresh: Whether the pieces are made when they are asked for, so that nothing changes them any more.
     """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     parts: Callable[[], Iterator[Tensor]]
+    fresh: bool = False
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Pieces":
         """A tensor in one piece."""
         return cls(tensor.dtype, tuple(tensor.shape), lambda: iter([tensor]))
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the whole tensor."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def held(self) -> "Pieces":
+        """A copy that lies where the tensor lies, and that another thread may read while rounds go on.
+
+        On a GPU nothing waits for the copy. The reader waits, and fetches it to the machine's memory piece by piece;
+        each piece is valid until the next.
+        """
+        copies = [part if self.fresh else part.clone() for part in self.parts()]
+        on_gpu = [copy.device for copy in copies if copy.is_cuda]
+        if not on_gpu:
+            return Pieces(self.dtype, self.shape, lambda: iter(copies))
+        copied = torch.cuda.current_stream(on_gpu[0]).record_event()
+        return Pieces(self.dtype, self.shape, lambda: _fetched(copies, copied))
 
     def copy(self) -> Tensor:
         """The whole tensor, in the machine's memory; nothing changes it any more."""
@@ -55,6 +78,29 @@ class Pieces:
             target.copy_(part)
             done += len(target) if self.shape else 0
         return whole
+
+
+def _fetched(tensors: list[Tensor], copied: torch.cuda.Event) -> Iterator[Tensor]:
+    """Tensors in the machine's memory, in pieces that each overwrite the one before.
+
+    They are fetched on a stream of their own. On the training thread's stream they would wait for the rounds that are
+    enqueued there, and hold up those to come.
+    """
+    for tensor in tensors:
+        if not tensor.is_cuda:
+            yield tensor
+            continue
+        stream = torch.cuda.Stream(tensor.device)
+        stream.wait_event(copied)
+        rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+        most = max(_CHUNK // max(rows[:1].nbytes, 1), 1)
+        with torch.cuda.device(tensor.device):
+            buffer = torch.empty((min(most, len(rows)), *rows.shape[1:]), dtype=rows.dtype, pin_memory=True)
+        for piece in torch.split(rows, most):
+            with torch.cuda.stream(stream):
+                buffer[: len(piece)].copy_(piece, non_blocking=True)
+            stream.synchronize()
+            yield buffer[: len(piece)].reshape(piece.shape if tensor.dim() else ())
 
 
 class OneByOne(Mapping[int, T]):
@@ -122,13 +168,20 @@ class _Page:
 
 
 class ClientStore:
-    """One row per client that has taken part: memory never grows with the population."""
+    """One row per client that has taken part: memory never grows with the population.
+
+    Attributes:
+        writes: How often rows were written.
+    """
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
         self._rows: dict[int, int] = {}
         self._fields: dict[str, _Field] = {}
         self._pages: list[_Page] = []
+        self._views: dict[int, Mapping[str, Tensor]] = {}
+        self.writes = 0
+        self._written = np.zeros(0, dtype=np.int64)  # for each row, the number of its last write
 
     def __contains__(self, client: int) -> bool:
         return client in self._rows
@@ -139,10 +192,9 @@ class ClientStore:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, client: int) -> dict[str, Tensor]:
+    def read(self, client: int) -> Mapping[str, Tensor]:
         """A client's fields, on the device; where they lie there, as views that the client's next ``write`` changes."""
-        page, place = self._find(self._rows[client])
-        return {name: page.rows[name][place].to(self._memory.device) for name in self._fields}
+        return {name: row.to(self._memory.device) for name, row in self._row(client).items()}
 
     def write(self, changes: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Stores the fields of several clients.
@@ -155,13 +207,15 @@ class ClientStore:
         self._allocate(len(self) + len(new), kinds | self._fields)
         for client in new:
             self._rows[client] = len(self._rows)
-        rows, given = list[Tensor](), list[Tensor]()
+        self._mark([self._rows[client] for client in changes])
+        rows, given = dict[str, list[Tensor]](), dict[str, list[Tensor]]()
         for client, values in changes.items():
-            page, place = self._find(self._rows[client])
-            rows += [page.rows[name][place] for name in values]
-            given += values.values()
-        if rows:
-            torch._foreach_copy_(rows, given)  # a GPU gets many at once
+            row = self._row(client)
+            for name, value in values.items():
+                rows.setdefault(name, []).append(row[name])
+                given.setdefault(name, []).append(value)
+        for name, own in rows.items():
+            torch._foreach_copy_(own, given[name])  # a GPU gets many at once, if all are of one type
 
     def bytes(self) -> dict[str, int]:
         """The allocated bytes, by the setting that limits them."""
@@ -179,28 +233,99 @@ class ClientStore:
         }
         return {_IDS: Pieces.of(ids), **fields}
 
+    def changed_since(self, writes: int) -> np.ndarray:
+        """The numbers of the rows that were written since ``writes`` had a value, ascending.
+
+        Rows have the numbers 0, 1, ... in the order of the clients' first rounds. They keep them, also in a store that
+        is made from this one's pieces.
+        """
+        return np.flatnonzero(self._written[: len(self)] > writes)
+
+    def chosen_pieces(self, rows: np.ndarray) -> dict[str, Pieces]:
+        """Some rows as tensors in pieces, and ``rows``, their numbers; the clients' numbers are those of all rows.
+
+        Args:
+            rows: The numbers of the rows, ascending.
+        """
+        everyone = self.pieces()
+        fields = {
+            name: Pieces(
+                kind.dtype, (len(rows), *kind.shape), functools.partial(self._gathered, name, rows), fresh=True
+            )
+            for name, kind in self._fields.items()
+        }
+        return {_IDS: everyone[_IDS], _ROWS: Pieces.of(torch.from_numpy(rows.astype(np.int64))), **fields}
+
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor], memory: Memory | None = None) -> "ClientStore":
+    def from_state(
+        cls,
+        state: Mapping[str, Tensor],
+        memory: Memory | None = None,
+        earlier: Sequence[Mapping[str, Tensor]] = (),
+    ) -> "ClientStore":
         """The store whose ``pieces`` were as given; rows go to their places page by page.
+
+        Args:
+            state: All pieces, or chosen ones.
+            memory: The tiers of memory for them.
+            earlier: Pieces of the same store at earlier moments, the oldest first, for rows that weren't chosen later.
 
         Raises:
             InputError: If no tier has memory left for them.
+            ValueError: If rows are missing.
         """
-        store = cls(memory)
-        fields = {name: value for name, value in state.items() if name != _IDS}
-        ids = state[_IDS].tolist()
-        store._allocate(len(ids), {name: _Field(value.shape[1:], value.dtype) for name, value in fields.items()})
-        store._rows = {client: row for row, client in enumerate(ids)}
-        for name, value in fields.items():
-            done = 0
-            for part in store._parts(name):
-                part.copy_(value[done : done + len(part)])
-                done += len(part)
+        store, clients = cls(memory), state[_IDS].tolist()
+        parts = [_Part.of(pieces, len(clients)) for pieces in (*earlier, state)]
+        fields = {name: kind for part in parts for name, kind in part.kinds().items()}
+        newest = np.full(len(clients), -1)
+        for number, part in enumerate(parts):
+            newest[part.rows] = number
+        if (newest < 0).any():
+            raise ValueError(f"{int((newest < 0).sum())} of {len(clients)} rows of clients are missing")
+        store._allocate(len(clients), fields)
+        store._rows = {client: row for row, client in enumerate(clients)}
+        store._mark(range(len(clients)))
+        for number, part in enumerate(parts):
+            store._fill(part, np.flatnonzero(newest[part.rows] == number))
         return store
+
+    def _mark(self, rows: Iterable[int]) -> None:
+        """Notes that rows are written."""
+        self.writes += 1
+        if len(self) > len(self._written):
+            more = np.zeros(2 * len(self) - len(self._written), dtype=np.int64)
+            self._written = np.concatenate([self._written, more])
+        self._written[list(rows)] = self.writes
+
+    def _fill(self, part: "_Part", places: np.ndarray) -> None:
+        """Copies rows from some places of a part."""
+        for page in self._pages:
+            here = places[(part.rows[places] >= page.start) & (part.rows[places] < page.start + page.count)]
+            for name, value in part.fields.items():
+                for chosen in _in_chunks(here, self._fields[name].bytes):
+                    page.rows[name][_index(part.rows[chosen] - page.start)] = value[_index(chosen)].to(
+                        page.rows[name].device
+                    )
+
+    def _gathered(self, name: str, rows: np.ndarray) -> Iterator[Tensor]:
+        for page in self._pages:
+            here = rows[(rows >= page.start) & (rows < page.start + page.count)] - page.start
+            for chosen in _in_chunks(here, self._fields[name].bytes):
+                yield page.rows[name].index_select(0, send(chosen, torch.int64, page.rows[name].device))
 
     def _parts(self, name: str) -> Iterator[Tensor]:
         for page in self._pages:
             yield page.rows[name][: max(len(self) - page.start, 0)]
+
+    def _row(self, client: int) -> Mapping[str, Tensor]:
+        """A client's fields where they lie. Those on a GPU are kept: making views takes longer than using them."""
+        row = self._views.get(client)
+        if row is None:
+            page, place = self._find(self._rows[client])
+            row = {name: page.rows[name][place] for name in self._fields}
+            if all(field.is_cuda for field in row.values()):
+                self._views[client] = row
+        return row
 
     def _find(self, row: int) -> tuple[_Page, int]:
         page = self._pages[bisect.bisect_right(self._pages, row, key=lambda page: page.start) - 1]
@@ -220,6 +345,8 @@ class ClientStore:
             if page.add(fields, tier):
                 self._pages.append(page)
                 there += count
+        if self._fields.keys() != fields.keys():
+            self._views.clear()
         self._fields = dict(fields)
 
     def _find_tier(self, fields: Mapping[str, _Field], *, least: int, most: int) -> tuple[Tier, int]:
@@ -233,6 +360,38 @@ class ClientStore:
             f"there is no memory left for what more clients keep: {len(self)} have taken part, each keeps "
             f"{size_in_words(size)}, and there is {self._memory.limits()}; allow more of one of them"
         )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of a store, with their numbers."""
+
+    rows: np.ndarray
+    fields: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, pieces: Mapping[str, Tensor], clients: int) -> "_Part":
+        fields = {name: value for name, value in pieces.items() if name not in (_IDS, _ROWS)}
+        rows = pieces[_ROWS].to(torch.int64).reshape(-1).numpy() if _ROWS in pieces else np.arange(len(pieces[_IDS]))
+        if len(rows) and not (rows.min() >= 0 and rows.max() < clients):
+            raise ValueError(f"rows of clients should have numbers from 0 to {clients - 1}")
+        return cls(rows, fields)
+
+    def kinds(self) -> dict[str, _Field]:
+        return {name: _Field(value.shape[1:], value.dtype) for name, value in self.fields.items()}
+
+
+def _in_chunks(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Numbers of rows of some bytes each, for a limited number of bytes at a time."""
+    most = max(_CHUNK // max(size, 1), 1)
+    return (rows[begin : begin + most] for begin in range(0, len(rows), most))
+
+
+def _index(rows: np.ndarray) -> slice | Tensor:
+    """An index of rows: a slice if they follow one another, since that copies nothing."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return torch.from_numpy(rows)
 
 
 def _row_bytes(fields: Mapping[str, _Field]) -> int:

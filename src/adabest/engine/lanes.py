@@ -12,7 +12,6 @@ from adabest.algorithms.base import Update
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.interface import Answers, Engine, Request
 from adabest.engine.server_step import ServerStep, take_server_steps
-from adabest.errors import Diverged
 
 Result = TypeVar("Result")
 Asked = Request | ServerStep | EvaluationRequest
@@ -37,10 +36,10 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
     results: dict[int, Result] = {}
     asked: dict[int, Asked] = {}
 
-    def move(number: int, told: Told | Diverged | None) -> None:
+    def move(number: int, told: Told | Exception | None) -> None:
         lane = lanes[number]
         try:
-            if isinstance(told, Diverged):
+            if isinstance(told, Exception):
                 asked[number] = lane.throw(told)
             else:
                 asked[number] = next(lane) if told is None else lane.send(told)
@@ -62,7 +61,7 @@ def advance_together(lanes: Sequence[Lane[Result]], engine: Engine) -> list[Resu
     return [results[number] for number in range(len(lanes))]
 
 
-def _tell(asked: dict[int, Asked], engine: Engine) -> tuple[list[int], Sequence[Told | Diverged]]:
+def _tell(asked: dict[int, Asked], engine: Engine) -> tuple[list[int], Sequence[Told | Exception]]:
     """Executes all that was asked of one kind, and takes it from what was asked.
 
     Clients come last, so that as many lanes as possible wait for theirs, who then train at the same time.
@@ -70,16 +69,23 @@ def _tell(asked: dict[int, Asked], engine: Engine) -> tuple[list[int], Sequence[
     Returns:
         The lanes that asked, and what each is told.
     """
-    steps = {number: step for number, step in asked.items() if isinstance(step, ServerStep)}
-    evaluations = {number: request for number, request in asked.items() if isinstance(request, EvaluationRequest)}
-    told: Sequence[Told | Diverged]
+    steps, evaluations, requests = dict[int, ServerStep](), dict[int, EvaluationRequest](), dict[int, Request]()
+    for number, one in asked.items():
+        match one:
+            case ServerStep():
+                steps[number] = one
+            case EvaluationRequest():
+                evaluations[number] = one
+            case _:
+                requests[number] = one
+    told: Sequence[Told | Exception]
     if steps:
         told = take_server_steps(list(steps.values()))
     elif evaluations:
         told = engine.evaluate(list(evaluations.values()))
     else:
-        told = engine.exchange([request for request in asked.values() if isinstance(request, Request)])
-    waiting = list(steps or evaluations or asked)
+        told = engine.exchange(list(requests.values()))
+    waiting = list(steps or evaluations or requests)
     for number in waiting:
         del asked[number]
     return waiting, told

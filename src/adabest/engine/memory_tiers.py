@@ -28,6 +28,8 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)")
 _SHARE = 4  # of the machine's and of the device's memory one part is for what clients keep, by default
+_COPY_SHARE = 32  # one part of the machine's memory may hold a copy of a run's state, while it is written to disk
+_DEVICE_COPY_SHARE = 64  # the same of a device's memory, most of which is for training
 
 
 def parse_size(name: str, text: str) -> int:
@@ -137,6 +139,10 @@ class Memory:
                 f"for which there is too little memory: {self.limits()}; allow more of one of them"
             )
 
+    def copy_limit(self) -> int:
+        """The bytes that a copy of a run's state may take where models live."""
+        return _total(str(self.device)) // (_COPY_SHARE if self.device.type == "cpu" else _DEVICE_COPY_SHARE)
+
     def limits(self) -> str:
         """The tiers, how much of each may be used, and how much is taken, in words."""
         return ", ".join(
@@ -155,8 +161,12 @@ def _budget(size: int | None, device: str) -> Budget:
 @functools.cache
 def _shared_budget(device: str) -> Budget:
     """The budget that all stores of this process without a limit of their own share."""
-    there = total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
-    return Budget(there // _SHARE)
+    return Budget(_total(device) // _SHARE)
+
+
+def _total(device: str) -> int:
+    """The bytes of a device's memory."""
+    return total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
 
 
 def free_by_default(device: str) -> int | None:

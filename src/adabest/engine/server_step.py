@@ -1,5 +1,6 @@
 """Server steps of several runs: those of runs that agree in all but their vectors are one operation on a GPU."""
 
+import contextlib
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,13 +19,16 @@ class ServerStep(NamedTuple):
     replies: Replies
     context: ServerContext
 
-    def alone(self) -> Update:
-        """The result, by itself."""
-        return self.algorithm.server_step(self.server, self.cloud, self.replies, self.context)
+    def alone(self) -> Update | Exception:
+        """The result, by itself, or the exception that ends this run."""
+        try:
+            return self.algorithm.server_step(self.server, self.cloud, self.replies, self.context)
+        except Exception as error:  # is raised in the run that asked
+            return error
 
 
-def take_server_steps(steps: Sequence[ServerStep]) -> list[Update]:
-    """The results of several runs' server steps.
+def take_server_steps(steps: Sequence[ServerStep]) -> list[Update | Exception]:
+    """The results of several runs' server steps, or the exceptions that end them.
 
     On a GPU, where every operation has to be launched, those that may be stacked are. A CPU gains nothing by it.
     """
@@ -32,11 +36,18 @@ def take_server_steps(steps: Sequence[ServerStep]) -> list[Update]:
     for number, step in enumerate(steps):
         stacks = step.cloud.is_cuda and may_be_stacked(step.algorithm)
         alike.setdefault(_kind(step) if stacks else number, []).append(number)
-    results: dict[int, Update] = {}
+    results: dict[int, Update | Exception] = {}
     for numbers in alike.values():
-        own = [steps[number] for number in numbers]
-        results |= zip(numbers, take_stacked(own) if len(own) > 1 else [own[0].alone()], strict=True)
+        results |= zip(numbers, _results([steps[number] for number in numbers]), strict=True)
     return [results[number] for number in range(len(steps))]
+
+
+def _results(steps: Sequence[ServerStep]) -> Sequence[Update | Exception]:
+    """The results of steps of one kind."""
+    if len(steps) > 1:
+        with contextlib.suppress(Exception):  # one by one, it is known whose it is
+            return take_stacked(steps)
+    return [step.alone() for step in steps]
 
 
 def may_be_stacked(algorithm: Algorithm) -> bool:

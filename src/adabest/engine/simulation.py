@@ -142,7 +142,7 @@ class Simulation:
 
     def client_state(self, client: int) -> Any:
         """The algorithm's state on a client, fresh if the client has never taken part."""
-        if client not in self.state.clients:
+        if client not in self.state.clients or not self._client_type._fields:
             return self._algorithm.client_init(self._initial)
         kept = self.state.clients.read(client)
         return self._client_type(**{name: kept[_STATE + name] for name in self._client_type._fields})
@@ -237,17 +237,48 @@ class Simulation:
                 self._unsettled.clear()
                 raise
 
-    def view(self) -> View:
+    def soundness(self) -> Callable[[], bool]:
+        """A function that waits until all rounds so far are computed, and says whether none has diverged.
+
+        Another thread may call it, while later rounds are made.
+        """
+        unsettled = list(self._unsettled)
+
+        def is_sound() -> bool:
+            try:
+                for one in unsettled:
+                    one.health.check()
+            except Diverged:
+                return False
+            return True
+
+        return is_sound
+
+    def view(self, rows: np.ndarray | None = None, *, settled: bool = True) -> View:
         """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything.
+
+        Args:
+            rows: The numbers of the clients' rows that it has, ascending (``ClientStore.changed_since``); None for all.
+            settled: Whether to settle all rounds before; else the state may be that of one that has diverged.
 
         Raises:
             Diverged: If a round that wasn't settled has diverged.
         """
-        self.settle()
-        tensors, numbers = self.state.view()
+        if settled:
+            self.settle()
+        tensors, numbers = self.state.view(rows)
         arrays, counts = self._roster.state()
         tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
         return View(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
+
+    def held(self, view: View) -> View | None:
+        """A copy of a view, which another thread may read while rounds go on; None if it would take too much memory."""
+        if view.bytes > self._memory.copy_limit():
+            return None
+        try:
+            return view.held()
+        except torch.OutOfMemoryError:
+            return None
 
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""

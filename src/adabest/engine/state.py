@@ -1,8 +1,10 @@
 """The state of a federation: all that a later round depends on, and its form as plain tensors and numbers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from adabest.engine.client_store import ClientStore, Pieces
@@ -13,10 +15,17 @@ _CLIENTS = "clients."
 
 
 class Snapshot(NamedTuple):
-    """A state as tensors and numbers: a copy, or what a checkpoint holds."""
+    """A state as tensors and numbers: a copy, or what a checkpoint holds.
+
+    Attributes:
+        tensors: The tensors.
+        numbers: The numbers.
+        earlier: Tensors of earlier states, the oldest first, for clients' rows that ``tensors`` doesn't have.
+    """
 
     tensors: dict[str, Tensor]
     numbers: dict[str, float | int]
+    earlier: tuple[Mapping[str, Tensor], ...] = ()
 
 
 class View(NamedTuple):
@@ -24,6 +33,15 @@ class View(NamedTuple):
 
     tensors: dict[str, Pieces]
     numbers: dict[str, float | int]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(pieces.bytes for pieces in self.tensors.values())
+
+    def held(self) -> "View":
+        """A copy that another thread may write to disk while rounds go on; on a GPU nothing waits for it."""
+        return View({name: pieces.held() for name, pieces in self.tensors.items()}, dict(self.numbers))
 
     def copy(self) -> Snapshot:
         """A copy that later rounds don't change."""
@@ -62,8 +80,12 @@ class State:
     local_steps: int = 0
     skipped_rounds: int = 0
 
-    def view(self) -> View:
-        """The whole state, not copied."""
+    def view(self, rows: np.ndarray | None = None) -> View:
+        """The whole state, not copied.
+
+        Args:
+            rows: The numbers of the clients' rows that it has, ascending; None for all.
+        """
         tensors = {"cloud": self.cloud, "aggregate": self.aggregate, "scored.total": self.scored.total}
         if self.h is not None:
             tensors["h"] = self.h
@@ -81,7 +103,8 @@ class State:
             tensors["averaged.total"] = self.averaged.total
             numbers["averaged.rounds"] = self.averaged.rounds
         pieces = {name: Pieces.of(tensor) for name, tensor in tensors.items()}
-        return View(pieces | {_CLIENTS + name: column for name, column in self.clients.pieces().items()}, numbers)
+        columns = self.clients.pieces() if rows is None else self.clients.chosen_pieces(rows)
+        return View(pieces | {_CLIENTS + name: column for name, column in columns.items()}, numbers)
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, server_type: type[Any], memory: Memory) -> "State":
@@ -92,8 +115,9 @@ class State:
             server_type: The NamedTuple of the algorithm's server state.
             memory: Where the tensors are to live, and what the clients' may take.
         """
-        rows = {name: tensor for name, tensor in snapshot.tensors.items() if name.startswith(_CLIENTS)}
-        tensors = {n: t.to(memory.device, copy=True) for n, t in snapshot.tensors.items() if n not in rows}
+        rows, *earlier = (_columns(tensors) for tensors in (snapshot.tensors, *snapshot.earlier))
+        small = {name: tensor for name, tensor in snapshot.tensors.items() if not name.startswith(_CLIENTS)}
+        tensors = {name: tensor.to(memory.device, copy=True) for name, tensor in small.items()}
         numbers = snapshot.numbers
         averaged = None
         if "averaged.total" in tensors:
@@ -106,9 +130,14 @@ class State:
             h=tensors.get("h"),
             scored=ScoredModel(tensors["scored.total"], numbers["scored.weight"], numbers["scored.unit"]),
             averaged=averaged,
-            clients=ClientStore.from_state({name.removeprefix(_CLIENTS): t for name, t in rows.items()}, memory),
+            clients=ClientStore.from_state(rows, memory, earlier),
             bytes_down=int(numbers["bytes_down"]),
             bytes_up=int(numbers["bytes_up"]),
             local_steps=int(numbers["local_steps"]),
             skipped_rounds=int(numbers["skipped_rounds"]),
         )
+
+
+def _columns(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The columns of the client store among the tensors of a snapshot."""
+    return {name.removeprefix(_CLIENTS): tensor for name, tensor in tensors.items() if name.startswith(_CLIENTS)}

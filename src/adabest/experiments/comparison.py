@@ -9,7 +9,6 @@ from adabest.algorithms.base import Algorithm
 from adabest.experiments.call import asked_for, refuse_callback_objects
 from adabest.experiments.run_group import Asked, RunGroup, begun, make_runs, title_of
 from adabest.report.entries import by_validation
-from adabest.report.figure import comparison_figure, save_figure, sweep_figure
 from adabest.report.table import Table, comparison_table, sweep_table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.keywords import SharedSettings
@@ -101,6 +100,8 @@ def make_and_report(
 
 
 def _report(comparison: RunGroup, target: float | None, *, sweep: bool) -> Comparison:
+    from adabest.report.figure import comparison_figure, save_figure, sweep_figure  # Matplotlib: not before the runs
+
     folder, entries = comparison.folder, comparison.entries
     title = title_of(list(comparison.runs.values()))
     if sweep:

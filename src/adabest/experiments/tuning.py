@@ -13,7 +13,6 @@ from adabest.experiments.run_group import Asked, begun, title_of
 from adabest.experiments.search import Tried, as_choice, plan_search, try_points
 from adabest.experiments.tuning_table import tuning_table
 from adabest.report.entries import by_validation
-from adabest.report.figure import save_figure, sweep_figure
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.keywords import Settings
 from adabest.runs.results_file import CHOICES, write_choices
@@ -96,6 +95,8 @@ def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: boo
 
 def _report(tried: Tried, *, ranked: bool) -> Tuning:
     """Writes the table, the figure and the choice. Points of a space are ranked; those of a grid keep their order."""
+    from adabest.report.figure import save_figure, sweep_figure  # imports Matplotlib: not before the runs
+
     points = list(tried.points.values())
     if ranked:
         points.sort(key=lambda point: (not point.counts, -point.mean, point.values != tried.chosen))

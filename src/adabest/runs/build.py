@@ -10,6 +10,7 @@ import shlex
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from torch import nn
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import Evaluator
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
+from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
@@ -89,7 +92,10 @@ def build_federation(
     )
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config))
     device = _device(config.device)
+    if device.type == "cuda":
+        load_in_background()
     dataset = components.dataset
+    fingerprint = _begin(dataset.fingerprint)
     partition = cut_partition(config, components)
     module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
@@ -125,17 +131,26 @@ def build_federation(
         ),
         heartbeat=heartbeat,
     )
+    initial = task.initial_model()
     identity = {
-        "dataset": dataset.fingerprint(),
+        "dataset": fingerprint.result(),
         "classes": dataset.classes,
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
-        "initial_model": hashlib.sha256(task.initial_model().cpu().numpy().tobytes()).hexdigest(),
-        "parameters": task.initial_model().numel(),
+        "initial_model": hashlib.sha256(initial.cpu().numpy().tobytes()).hexdigest(),
+        "parameters": initial.numel(),
         "partition": partition_statistics(partition),
     }
     return Federation(simulation, task, partition, identity)
+
+
+def _begin(work: Callable[[], str]) -> Future[str]:
+    """Begins some work in a thread: a digest of large data takes as long as a partition, on a core of its own."""
+    thread = ThreadPoolExecutor(max_workers=1)
+    begun = thread.submit(work)
+    thread.shutdown(wait=False)
+    return begun
 
 
 def _demand(config: Config, components: Components, partition: Partition, module: nn.Module) -> Demand:
@@ -201,17 +216,19 @@ def make_batched_engine(
     if clients_in_parallel is not None and clients_in_parallel < 1:
         raise InputError(f"clients_in_parallel = {clients_in_parallel}: at least one client must train at a time")
 
+    device_clock = DeviceClock()
+
     def make_trainer(task: ClassificationTask) -> Trainer:
         on_cpu = task.model.vector.device.type == "cpu"
         if on_cpu and not (precision or Precision()).half:
             return CpuTrainer(task, clients_in_parallel, threads)
         # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
-        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel)
+        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel, device_clock)
 
     def make_evaluator(task: ClassificationTask) -> Evaluator | None:
-        return make_gpu_evaluator(task, precision or Precision())
+        return make_gpu_evaluator(task, precision or Precision(), device_clock)
 
-    return BatchedEngine(heartbeat, make_trainer, make_evaluator)
+    return BatchedEngine(heartbeat, make_trainer, make_evaluator, device_clock)
 
 
 def fingerprints(identity: Mapping[str, Any]) -> dict[str, str]:

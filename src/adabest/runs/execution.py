@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adabest.engine.batched import BatchedEngine
 from adabest.engine.lanes import Lane, advance_together
 from adabest.errors import InputError
 from adabest.registry import look_in, named_now
@@ -194,6 +195,8 @@ def _run_group(
     with process_settings.entered(), board:
         shared = LaneContext(requests.heartbeat, board, CheckpointTime())
         engine = make_engine(runs[0].config)(requests.heartbeat)
+        if isinstance(engine, BatchedEngine):
+            board.device_share = engine.device_share
         advance_together([_one_after_another(waiting, shared, ended) for _ in range(lanes)], engine)
 
 

@@ -1,5 +1,6 @@
 """The model of a run: counted before the run is built, and built once."""
 
+import copy
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 
 _REMEMBERED = 16  # the most factories whose parameter count is kept
+_KEPT, _LARGEST_KEPT = 4, 2**24  # the most built-in models that are kept for further runs, and their most parameters
 
 
 @dataclass
@@ -34,6 +36,7 @@ class _Counted:
 
 
 _COUNTED: OrderedDict[Hashable, _Counted] = OrderedDict()
+_BUILT: OrderedDict[Hashable, nn.Module] = OrderedDict()  # built-in models with their initial weights
 
 
 def count_run_parameters(config: Config, components: Components) -> int:
@@ -63,9 +66,26 @@ def take_model(config: Config, components: Components) -> nn.Module:
     Raises:
         InputError: If the model can't be made.
     """
-    counted = None if isinstance(components.model, nn.Module) else _COUNTED.get(_key(components)[0])
+    if isinstance(components.model, nn.Module):
+        return _built(config, components)
+    key, made_by = _key(components)
+    if made_by in MODELS.builtin.values():
+        return _copy_of_built((key, config.seed), config, components)
+    counted = _COUNTED.get(key)
     module = None if counted is None else counted.unused.pop(config.seed, None)
     return _built(config, components) if module is None else module
+
+
+def _copy_of_built(key: Hashable, config: Config, components: Components) -> nn.Module:
+    """A built-in model, whose weights depend on its options and the seed alone; lanes that share them copy one."""
+    if key not in _BUILT:
+        module = _built(config, components)
+        if trainable_parameters(module) > _LARGEST_KEPT:
+            return module
+        _BUILT[key] = module
+        if len(_BUILT) > _KEPT:
+            _BUILT.popitem(last=False)
+    return copy.deepcopy(_BUILT[key])
 
 
 def _key(components: Components) -> tuple[Hashable, Any]:

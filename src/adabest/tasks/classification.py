@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest import random
-from adabest.data.augmentation import Augmentation, none
+from adabest.data.augmentation import Augmentation, flip_crop, none
 from adabest.data.dataset import Dataset
 from adabest.data.inputs import Inputs
+from adabest.data.synthetic import SyntheticInputs
 from adabest.errors import InputError
 from adabest.federation.batches import batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
@@ -35,6 +36,8 @@ LOSSES: Registry[Loss] = Registry(
 )
 
 _EVALUATION_BATCH = 2000
+# The most bytes of synthetic samples that are stored on a GPU, which may be one in so many of those that are free.
+_MOST_STORED, _FREE_PER_STORED = 4 * 2**30, 8
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,31 @@ def on_device(dataset: Dataset, device: torch.device) -> DeviceData:
     found = _ON_DEVICES.get((id(dataset), device))
     if found is None:
         others = (tensor.to(device) for tensor in (dataset.y_train, dataset.x_test, dataset.y_test))
-        found = DeviceData(dataset, dataset.x_train.to(device), *others)
+        found = DeviceData(dataset, _inputs_on(dataset.x_train, device), *others)
         _ON_DEVICES[id(dataset), device] = found
     return found
+
+
+def _inputs_on(inputs: Tensor | Inputs, device: torch.device) -> Tensor | Inputs:
+    """Inputs on a device; synthetic ones become a tensor there if there is memory to spare for it.
+
+    Kernels read tensors, and on a GPU making the samples of a step takes as long as the step itself.
+    """
+    placed = inputs.to(device)
+    if isinstance(placed, SyntheticInputs) and placed.stored_bytes <= _bytes_to_spare(device):
+        return placed.made()
+    return placed
+
+
+def _bytes_to_spare(device: torch.device) -> int:
+    """The most bytes of synthetic samples that are stored; on a CPU none, as large populations are promised."""
+    if device.type != "cuda":
+        return 0
+    return min(_MOST_STORED, torch.cuda.mem_get_info(device)[0] // _FREE_PER_STORED)
+
+
+# One task of each kind that has been tried out; others of that kind needn't be.
+_TRIED_OUT: "weakref.WeakValueDictionary[Hashable, ClassificationTask]" = weakref.WeakValueDictionary()
 
 
 class ClassificationTask:
@@ -118,7 +143,9 @@ class ClassificationTask:
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
-        self._try_out()
+        if self.kind not in _TRIED_OUT:
+            self._try_out()
+            _TRIED_OUT[self.kind] = self
 
     def initial_model(self) -> Tensor:
         """θ_0."""
@@ -247,8 +274,10 @@ class ClassificationTask:
             InputError: If one of them can't be used.
         """
         x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
+        of_ours = self.augmentation in (none, flip_crop)
+        tried = x.cpu() if of_ours else x  # on a GPU every first operation takes long: its code has to be loaded
         try:
-            augmented: Any = self.augmentation(x, torch.arange(len(x), device=self._device))
+            augmented: Any = self.augmentation(tried, torch.arange(len(x), device=tried.device))
         except Exception as error:
             shape = tuple(x.shape[1:])
             raise InputError(f"the augmentation can't be used on inputs of shape {shape}: {error}") from error
@@ -259,6 +288,8 @@ class ClassificationTask:
             raise InputError(
                 f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
             )
+        if self.loss is functional.cross_entropy and x.is_cuda:
+            return  # it takes the scores of any accepted model; trying it loads libraries that training can do without
         try:
             value = self.loss(self.model.module(x), y)
         except Exception as error:

@@ -5,6 +5,7 @@ s-th ``samples_at_once`` samples. Nothing waits for the GPU until all scores are
 """
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Pace, Source
@@ -30,7 +32,7 @@ from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
-from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+from adabest.tasks.base import Heartbeat, Scores
 from adabest.tasks.classification import ClassificationTask, validation_samples, validation_scores
 
 _BYTES = 2**29  # of the buffers, which are there only during an evaluation
@@ -38,21 +40,25 @@ _MODELS = 8  # for which the buffers should suffice: fewer models at a time leav
 _FEWEST_SAMPLES, _MOST_SAMPLES = 64, 500
 
 
-def make_gpu_evaluator(task: ClassificationTask, precision: Precision) -> "GpuEvaluator | None":
+def make_gpu_evaluator(
+    task: ClassificationTask, precision: Precision, device_clock: DeviceClock | None = None
+) -> "GpuEvaluator | None":
     """The evaluator for all tasks of a task's kind; None if their models are to be judged one by one.
 
-    Runs in bfloat16 or TF32 are judged in TF32, all others one by one: in float32, or where libraries choose the order
-    of sums, which may depend on the number of models.
+    Runs in bfloat16 or TF32 are judged in float16: it has as many significant bits as TF32, rounds instead of cutting
+    off, and takes half as long. All others are judged one by one: in float32, or where libraries choose the order of
+    sums, which may depend on the number of models.
 
     Args:
         task: One of the tasks.
         precision: The number formats of training.
+        device_clock: Measures how long a GPU works.
     """
     own = task.model.vector.is_cuda and task.model.vector.dtype == torch.float32
     if not own or not (precision.half or precision.tf32):
         return None
     try:
-        evaluator = GpuEvaluator(task)
+        evaluator = GpuEvaluator(task, torch.float16, device_clock)
     except Unbatchable:
         return None
     return evaluator if evaluator.sums_by_model else None
@@ -69,13 +75,17 @@ class GpuEvaluator:
         sums_by_model: Whether all sums are made by kernels of ours, so that scores don't depend on the other models.
     """
 
-    def __init__(self, task: ClassificationTask, operand: torch.dtype | None = None) -> None:
+    def __init__(
+        self, task: ClassificationTask, operand: torch.dtype | None = None, device_clock: DeviceClock | None = None
+    ) -> None:
         """Finds out whether the task's models can be judged side by side.
 
         Args:
             task: One of the tasks whose models are judged.
             operand: The type of activations and products; by default the model's own. Float32 products are made in
-                TF32 by a GPU's matrix units.
+                TF32 by a GPU's matrix units. Float16 has as many significant bits as TF32 but not its range: runs in
+                which a number grows too large for it are judged again in the model's own type.
+            device_clock: Measures how long a GPU works.
 
         Raises:
             Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy or the data aren't tensors.
@@ -87,20 +97,23 @@ class GpuEvaluator:
             raise Unbatchable("the loss isn't cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
             raise Unbatchable("the data aren't tensors")
+        self._task = task
         self._setting = replace(own, operand=operand or own.master)
         self._device = task.model.vector.device
+        self._clock = device_clock or DeviceClock()
         self._test = task.data.x_test.contiguous(), task.data.y_test.contiguous()
         each = _Pass(self._setting, 1, 1, torch.device("meta")).bytes
         self.samples_at_once = min(_MOST_SAMPLES, max(_FEWEST_SAMPLES, _BYTES // (_MODELS * each)))
         self.sums_by_model = own.operators is not twins
         self._models_at_once = max(1, _BYTES // (self.samples_at_once * each))
+        self._compiled = self._device.type != "cuda"
         self._tables: dict[int, _Table] = {}
         self._test_table = self._table(np.arange(len(self._test[1])))
 
     def evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
         """Judges the models of several runs, as many as fit at a time; one result per request."""
         current = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
-        with current, torch.no_grad():
+        with current, torch.no_grad(), self._clock.working(self._device):
             while True:
                 try:
                     return self._evaluate(requests, heartbeat)
@@ -112,34 +125,36 @@ class GpuEvaluator:
     def _evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
         # In some algorithms the cloud model is the aggregate model: it is judged once.
         models = {id(model): model for request in requests for model in request.models.values()}
-        validated = {
-            number: request for number, request in enumerate(requests) if len(_partition(request).validation) > 0
-        }
+        validated = {n: request for n, request in enumerate(requests) if len(_partition(request).validation) > 0}
         tables = [self._validation_table(_partition(request)) for request in validated.values()]
         test = self._judge(list(models.values()), [self._test_table] * len(models), heartbeat, test=True)
         judged = [request.models[request.validated] for request in validated.values()]
-        rows = self._judge(judged, tables, heartbeat, test=False)
-        samples = len(self._test[1])
-        loss = sum_by_halves(test.losses[:, :samples].to(torch.float64).T.contiguous()) / samples
-        right = test.right[:, :samples].sum(dim=1, dtype=torch.int64)
-        pieces = [loss.view(torch.uint8), right.view(torch.uint8), rows.right.flatten()]
-        losses, counts, bits = np.split(torch.cat(pieces).cpu().numpy(), np.cumsum([len(loss) * 8, len(right) * 8]))
-        accuracies = counts.view(np.int64) / samples
-        scores = {
-            key: Scores(float(loss), float(accuracy))
-            for key, loss, accuracy in zip(models, losses.view(np.float64), accuracies, strict=True)
+        validation = self._judge(judged, tables, heartbeat, test=False)
+        samples = self._test_table.samples
+        copied = _copied(test, validation, samples)
+        # Divided here: a GPU would multiply by the inverse, which may change a last bit.
+        pairs = zip((copied.losses / samples).tolist(), (copied.right / samples).tolist(), strict=True)
+        scores = {key: Scores(*pair) for key, pair in zip(models, pairs, strict=True)}
+        validations = {
+            number: validation_scores(_partition(request), row[: table.samples])
+            for (number, request), table, row in zip(validated.items(), tables, copied.validation, strict=True)
         }
-        validations: dict[int, ValidationScores] = {}
-        for (number, request), table, row in zip(
-            validated.items(), tables, bits.reshape(rows.right.shape), strict=True
-        ):
-            validations[number] = validation_scores(_partition(request), row[: table.samples])
-        return [
-            EvaluationResult(
-                {name: scores[id(model)] for name, model in request.models.items()}, validations.get(number)
-            )
-            for number, request in enumerate(requests)
+        results = [
+            EvaluationResult({name: scores[id(model)] for name, model in own.models.items()}, validations.get(number))
+            for number, own in enumerate(requests)
         ]
+        if self._setting.operand == torch.float16:
+            overflowed = {key for key, number in zip(models, copied.overflows, strict=True) if number}
+            again = {n for n, own in enumerate(requests) if any(id(m) in overflowed for m in own.models.values())}
+            again |= {n for n, number in zip(validated, copied.validation_overflows, strict=True) if number}
+            precise = self._in_own_type.evaluate([requests[n] for n in sorted(again)], heartbeat) if again else []
+            for number, result in zip(sorted(again), precise, strict=True):
+                results[number] = result
+        return results
+
+    @functools.cached_property
+    def _in_own_type(self) -> "GpuEvaluator":
+        return GpuEvaluator(self._task)
 
     def _judge(
         self, models: Sequence[Tensor], tables: "Sequence[_Table]", heartbeat: Heartbeat, *, test: bool
@@ -150,7 +165,9 @@ class GpuEvaluator:
         inputs, labels = self._test if test else (own.inputs, own.labels)
         shape = (len(models), steps * self.samples_at_once)
         found = _Judgement(
-            torch.empty(shape, dtype=own.master, device=device), torch.empty(shape, dtype=torch.uint8, device=device)
+            torch.empty(shape, dtype=own.master, device=device),
+            torch.empty(shape, dtype=torch.uint8, device=device),
+            torch.empty(len(models), dtype=own.operand, device=device),
         )
         parts = -(-len(models) // self._models_at_once)
         bounds = [len(models) * part // parts for part in range(parts + 1)] if parts else [0]
@@ -163,9 +180,10 @@ class GpuEvaluator:
             chosen = torch.stack([table.padded(steps) for table in tables[first:last]], dim=1)
             paces = torch.cat([table.steps for table in tables[first:last]])
             source = Source(inputs, labels, own.mean, own.deviation, chosen, None)
-            part = forward.run(packed, source, paces, heartbeat)
-            found.losses[first:last] = part.losses
-            found.right[first:last] = part.right
+            part = forward.run(packed, source, paces, heartbeat, compiles=not self._compiled)
+            self._compiled = True
+            for whole, own_part in zip(found, part, strict=True):
+                whole[first:last] = own_part
         return found
 
     def _table(self, samples: np.ndarray) -> "_Table":
@@ -205,18 +223,65 @@ class _Table(NamedTuple):
 
     def padded(self, steps: int) -> Tensor:
         """The samples with rows for more steps, which aren't made: any sample does."""
-        rows = torch.arange(steps, device=self.chosen.device).clamp(max=len(self.chosen) - 1)
-        return self.chosen if steps == len(self.chosen) else self.chosen[rows]
+        if steps == len(self.chosen):
+            return self.chosen
+        return self.chosen[torch.arange(steps, device=self.chosen.device).clamp(max=len(self.chosen) - 1)]
 
 
 class _Judgement(NamedTuple):
-    """The loss of each sample, ``[models, samples]``, and whether it is classified rightly.
+    """What models make of their samples.
 
     Where a model has fewer samples than another, the rest of its row is arbitrary.
+
+    Attributes:
+        losses: The loss of each sample, ``[models, samples]``.
+        right: Whether it is classified rightly, of the same shape.
+        peaks: The largest activation between layers, ``[models]``; 0 where the operands have float32's range. One that
+            is too large for float16 is infinite, and a relu after it may hide that from the loss.
     """
 
     losses: Tensor
     right: Tensor
+    peaks: Tensor
+
+    @property
+    def overflows(self) -> Tensor:
+        """Whether an activation or a loss isn't finite, ``[models]``."""
+        return ~(torch.isfinite(self.losses).all(dim=1) & torch.isfinite(self.peaks))
+
+
+class _Copied(NamedTuple):
+    """All that is copied from the device.
+
+    Attributes:
+        losses: Each model's sum of losses over the test set.
+        right: How many test samples it classifies rightly.
+        overflows: 1 where a number wasn't finite on the test set.
+        validation_overflows: 1 where one wasn't on the validation clients, ``[validated models]``.
+        validation: Whether each of their samples is classified rightly, ``[validated models, samples]``.
+    """
+
+    losses: np.ndarray
+    right: np.ndarray
+    overflows: np.ndarray
+    validation_overflows: np.ndarray
+    validation: np.ndarray
+
+
+def _copied(test: _Judgement, validation: _Judgement, samples: int) -> _Copied:
+    """Sums the test up, in an order that depends on the samples' numbers alone, and copies everything at once."""
+    columns = [
+        sum_by_halves(test.losses[:, :samples].to(torch.float64).T.contiguous()),
+        test.right[:, :samples].sum(dim=1, dtype=torch.int64),
+        test.overflows,
+        validation.overflows,
+    ]
+    numbers = torch.cat([column.to(torch.float64) for column in columns]).view(torch.uint8)
+    everything = torch.cat([numbers, validation.right.flatten()]).cpu().numpy()
+    ends = np.cumsum([len(column) for column in columns])
+    losses, right, overflows, in_validation = np.split(everything[: len(numbers)].view(np.float64), ends[:-1])
+    rows = everything[len(numbers) :].reshape(validation.right.shape)
+    return _Copied(losses, right, overflows, in_validation, rows)
 
 
 class _Pass:
@@ -245,24 +310,50 @@ class _Pass:
                 self._layers.append(LinearForward(layer, regions, own.operators, **common))
         self.bytes = allocate.bytes
 
-    def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat) -> _Judgement:
-        """Judges all models, packed, on their samples; ``steps`` says how many steps each makes."""
-        own = self._setting
-        table = tuple(source.chosen.shape)
-        losses = torch.zeros(table, dtype=own.master, device=self._device)
-        right = torch.zeros(table, dtype=torch.uint8, device=self._device)
+    def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:
+        """Judges models on their samples.
+
+        Args:
+            packed: The models.
+            source: The data, and each model's samples.
+            steps: How many steps each model makes.
+            heartbeat: Called before each step; may raise.
+            compiles: Whether to compile all kernels at the same time before.
+        """
+        own, table = self._setting, tuple(source.chosen.shape)
+        found = _Judgement(
+            torch.zeros(table, dtype=own.master, device=self._device),
+            torch.zeros(table, dtype=torch.uint8, device=self._device),
+            torch.zeros(self.models, dtype=own.operand, device=self._device),
+        )
         pace = Pace(torch.zeros(1, dtype=torch.int32, device=self._device), steps)
+        if compiles:
+            own.operators.compile_together(lambda: self._step(packed, source, pace, found))
         for _ in range(table[0]):
             heartbeat()
-            own.operators.gather(self._input_shape, source, pace, self._x)
-            value = self._x
-            for layer in self._layers:
-                value = layer.forward(value, packed, pace)
-            if value.ndim != 3:
-                value = in_torch_layout(value, self._layers[-1], (own.classes,))
-            own.operators.cross_entropy(source, pace, value, own.classes, self._unused_gradient, losses, right)
+            self._step(packed, source, pace, found)
             pace.step.add_(1)
-        return _Judgement(*(each.transpose(0, 1).flatten(1) for each in (losses, right)))
+        losses, right = (each.transpose(0, 1).flatten(1) for each in (found.losses, found.right))
+        return _Judgement(losses, right, found.peaks)
+
+    def _step(self, packed: Tensor, source: Source, pace: Pace, found: _Judgement) -> None:
+        """Writes down what models make of one step's samples; losses and rightness are ``[steps, models, samples]``."""
+        own, value = self._setting, self._x
+        own.operators.gather(self._input_shape, source, pace, value)
+        for place, layer in enumerate(self._layers):
+            if own.operand == torch.float16 and place > 0:
+                torch.maximum(found.peaks, _peaks(value), out=found.peaks)
+            value = layer.forward(value, packed, pace)
+        if value.ndim != 3:
+            value = in_torch_layout(value, self._layers[-1], (own.classes,))
+        of_scores = self._unused_gradient
+        own.operators.cross_entropy(source, pace, value, own.classes, of_scores, found.losses, found.right)
+
+
+def _peaks(activations: Tensor) -> Tensor:
+    """The largest absolute value of each model's activations; NaN where one is."""
+    lowest, highest = torch.aminmax(activations.flatten(1), dim=1)
+    return torch.maximum(highest, -lowest)
 
 
 def _partition(request: EvaluationRequest) -> Partition:

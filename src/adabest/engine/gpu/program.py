@@ -7,7 +7,7 @@ included, so on a GPU a step is captured once as a CUDA graph and replayed, with
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,6 +179,25 @@ class Program:
                     self._capture(has_codes, has_offset=False)
                 else:
                     self._work(has_codes, has_offset=False)
+
+    def compile(self, *, has_codes: bool, has_offset: bool, beside: Callable[[], object]) -> None:
+        """Compiles the kernels of a step that wasn't made before, and those of other work, at the same time.
+
+        Args:
+            has_codes: Whether images are flipped and cropped.
+            has_offset: Whether a client has an offset.
+            beside: The other work, which is called without running its kernels.
+        """
+        if self._device.type != "cuda" or (has_codes, has_offset) in self._graphs:
+            return
+
+        def everything() -> None:
+            beside()
+            self._work(has_codes, has_offset)
+
+        with _torch_quiet():
+            self._operators.compile_together(everything)
+        self._step.zero_()
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
         """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""

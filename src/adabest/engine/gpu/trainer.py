@@ -1,22 +1,25 @@
 """The trainer for GPUs: as many clients as fit into memory in one program."""
 
 import contextlib
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.arrival import Arrival
+from adabest.engine.cohort_table import CohortTable
+from adabest.engine.device_clock import DeviceClock
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.operator_choice import operators
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
 from adabest.engine.interface import TrainingScores
-from adabest.engine.layer_plan import plan_layers
+from adabest.engine.layer_plan import FunctionalLayer, Layer, plan_layers
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
@@ -55,7 +58,11 @@ class GpuTrainer:
     cuts_runs_as_alone = False
 
     def __init__(
-        self, task: ClassificationTask, precision: Precision | None = None, clients_in_parallel: int | None = None
+        self,
+        task: ClassificationTask,
+        precision: Precision | None = None,
+        clients_in_parallel: int | None = None,
+        device_clock: DeviceClock | None = None,
     ) -> None:
         """Finds out whether the task can be batched.
 
@@ -63,6 +70,7 @@ class GpuTrainer:
             task: One of the tasks whose clients are trained.
             precision: The number formats of training; by default the model's own.
             clients_in_parallel: The most clients that train at a time; by default as many as fit.
+            device_clock: Measures how long a GPU works.
 
         Raises:
             Unbatchable: If the model, the loss or the augmentation can't be computed for many clients at once.
@@ -73,6 +81,7 @@ class GpuTrainer:
         self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
+        self._clock = device_clock or DeviceClock()
         self._program: Program | None = None
 
     @property
@@ -119,11 +128,16 @@ class GpuTrainer:
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened."""
         clients = sum(len(job.clients) for job in jobs)
-        cohort = self._cohort(jobs)
         self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
         program = self._program_for(clients)
+        program.compile(
+            has_codes=self._flip_crops,
+            has_offset=any(job.correction.offset is not None for job in jobs),
+            beside=lambda: self._tables(jobs[0].table),
+        )
+        cohort = self._cohort(jobs)
         try:
-            with one_thread() if self._device.type == "cpu" else contextlib.nullcontext():
+            with one_thread() if self._device.type == "cpu" else self._clock.working(self._device):
                 packed = program.train(cohort, heartbeat)
         except Exception as error:
             if not isinstance(error, AdabestError):
@@ -202,10 +216,7 @@ class GpuTrainer:
             nothing = like.new_zeros(like.shape[-1])
             offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
         decay = [own.weight_decay + c.rho_prime for own, c in zip(training, corrections, strict=True)]
-        codes = None
-        if self._flip_crops:
-            most = int(table.host_steps.max())
-            codes = self._setting.operators.flip_crop_codes(table.keys, most, self._setting.batch)
+        chosen, codes = self._tables(table)
         return Cohort(
             start=vectors([correction.start for correction in corrections]),
             offset=offset,
@@ -218,9 +229,16 @@ class GpuTrainer:
             ),
             steps=table.steps.to(torch.int32),
             keys=table.keys,
-            chosen=self._setting.operators.chosen_samples(table, self._setting.batch),
+            chosen=chosen,
             flip_crop_codes=codes,
         )
+
+    def _tables(self, table: CohortTable) -> tuple[Tensor, Tensor | None]:
+        """The samples of each step, and how images are flipped and cropped, if they are."""
+        operators, batch = self._setting.operators, self._setting.batch
+        chosen = operators.chosen_samples(table, batch)
+        codes = operators.flip_crop_codes(table.keys, len(chosen), batch) if self._flip_crops else None
+        return chosen, codes
 
 
 def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
@@ -230,8 +248,7 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
     data = task.data
     sample = tuple(data.x_train.shape[1:])
     chosen = operators(device, operand, tf32=precision.tf32)
-    example = torch.zeros((2, *sample), dtype=master, device=device)
-    layers = plan_layers(task.model.module, example)
+    layers = _layers(task.model.module, torch.zeros((2, *sample), dtype=master, device=device))
     channels = sample[0] if len(sample) == 3 else 1
 
     def by_channel(value: Tensor) -> Tensor:
@@ -253,6 +270,20 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
         operand=operand,
         master=master,
     )
+
+
+def _layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
+    """The layers of a model on a device.
+
+    A copy on the CPU is tried first. Where all layers have operators of ours, libraries of the device aren't needed,
+    and needn't be loaded, which takes a third of a second.
+    """
+    if example.is_cuda:
+        with contextlib.suppress(Exception):  # a model may be made for GPUs alone
+            layers = plan_layers(copy.deepcopy(module).cpu(), example.cpu())
+            if not any(isinstance(layer, FunctionalLayer) for layer in layers):
+                return layers
+    return plan_layers(module, example)
 
 
 def _summary(program: Program, cohort: Cohort) -> Tensor:

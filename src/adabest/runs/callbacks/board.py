@@ -16,8 +16,11 @@ from adabest.runs.callbacks.progress import (
     SECONDS_BETWEEN_LINES,
     Accuracy,
     BarReporter,
+    DeviceShare,
     Reporter,
+    device_words,
     make_bars,
+    no_device,
     reporter,
     standard_error,
 )
@@ -27,10 +30,15 @@ Clock = Callable[[], float]
 
 
 class Board:
-    """A progress display of runs. This one shows each run as if it were alone."""
+    """A progress display of runs. This one shows each run as if it were alone.
+
+    Attributes:
+        device_share: Gives the share of the time in which a GPU works, if there is one.
+    """
 
     def __init__(self, *, show: bool) -> None:
         self._show = show
+        self.device_share: DeviceShare = no_device
 
     def __enter__(self) -> "Board":
         return self
@@ -42,7 +50,7 @@ class Board:
 
     def reporter(self, label: str, first: int, rounds: int) -> Reporter:
         """The reporter of a run whose last finished round is ``first``."""
-        return reporter(label, first, rounds, show=self._show)
+        return reporter(label, first, rounds, show=self._show, device_share=self.device_share)
 
 
 class LaneReporter(Reporter):
@@ -113,6 +121,7 @@ class LaneBoard(Board):
             slowest = min(at_work, key=lambda lane: lane.round / lane.rounds)
             words += [f"{len(at_work)} at work, the slowest in round {slowest.round}/{slowest.rounds}"]
         words += [f"{sum(lane.speed for lane in at_work):,.0f} steps/s"]
+        words += device_words(self.device_share)
         memory = memory_used()
         words += [] if memory is None else [f"{memory / 1e9:.1f} GB"]
         done = sum(lane.round - lane.first for lane in self._lanes)

@@ -1,36 +1,50 @@
-"""Checkpoints of a run: when the next one is due, and writing it."""
+"""Checkpoints of a run: when the next one is due, and writing it while the run goes on.
+
+A checkpoint is a copy of the state, taken between two rounds. A thread writes it, then the manifest of its round. Where
+a copy would take too much memory, the run waits while the state itself is written.
+"""
 
 import contextlib
+import copy
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from adabest.runs.callbacks.base import Callback, Ending, RunView
 from adabest.runs.callbacks.run_records import Records
-from adabest.runs.files.checkpoint import save_checkpoint
-from adabest.runs.files.folder import TIMINGS
+from adabest.runs.files.background_writer import BackgroundWriter
+from adabest.runs.files.checkpoint import Draft, RowFiles, save_checkpoint
+from adabest.runs.files.folder import TIMINGS, RunFolder
+from adabest.runs.files.manifest import Prefix
 from adabest.stop_requests import saving
+from adabest.tasks.base import Heartbeat, no_heartbeat
 
-_SHARE_OF_TIME = 0.05
+_SHARE_OF_TIME = 0.05  # in which checkpoints may hold up runs
+_SHARE_OF_WRITING = 0.5  # of the time, in which a run's checkpoints may be written
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
+_SHARE_OF_WAITING = 0.02  # of the time, in which runs may wait until checkpoints that were due before are written
+_SECONDS_OF_WAITING = 1.0  # or, if that is more, so long in all
 
 
 class CheckpointTime:
-    """The seconds that checkpoints cost runs trained together: while one run is saved, the others wait."""
+    """The seconds that checkpoints hold up runs trained together: while one run is copied, the others wait."""
 
     def __init__(self) -> None:
         self._costs: dict[int, float | None] = {}
+        self._begun, self._total = time.monotonic(), 0.0
 
     def set(self, run: int, cost: float | None) -> None:
-        """Sets the seconds that a run's last checkpoint took; None if it hasn't had one."""
+        """Sets the seconds that a run's last checkpoint held it up; None if it hasn't had one."""
         self._costs[run] = cost
+        self._total += cost or 0.0
 
     def leave(self, run: int) -> None:
         """Removes a run, which has no further checkpoints."""
         self._costs.pop(run, None)
 
     def wait(self, run: int) -> float:
-        """Seconds between two checkpoints of a run, so that checkpoints of all runs take at most 5 % of the time.
+        """Seconds between two checkpoints of a run, so that those of all runs hold them up at most 5 % of the time.
 
         A run that hasn't had a checkpoint is assumed to need as long for one as the others on average.
         """
@@ -41,9 +55,14 @@ class CheckpointTime:
         own = self._costs[run] or 0.0
         return max(_SECONDS_BETWEEN_CHECKPOINTS, all_costs / _SHARE_OF_TIME - own)
 
+    def may_wait(self) -> bool:
+        """Whether runs may wait for a checkpoint that is still being written when the next one is due."""
+        elapsed = time.monotonic() - self._begun
+        return self._total <= max(_SECONDS_OF_WAITING, _SHARE_OF_WAITING * elapsed)
+
 
 class Checkpoints(Callback):
-    """Writes checkpoints: every N rounds, or as often as takes at most 5 % of the time."""
+    """Writes checkpoints: every N rounds, or as often as holds the run up at most 5 % of the time."""
 
     def __init__(
         self, every: int | None, shared: CheckpointTime, records: Records, states: Callable[[], Mapping[str, Any]]
@@ -57,46 +76,115 @@ class Checkpoints(Callback):
             states: Gives the states of the user's callbacks.
         """
         self._every, self._shared, self._records, self._states = every, shared, records, states
+        self._row_files = RowFiles()
+        self._seconds_of_writing = 0.0
 
     def start(self, run: RunView) -> None:
         """Starts the clock. The round from which the run is started or resumed counts as saved."""
+        self._writer: BackgroundWriter = run.files.background
         self._saved_round = self._seen_round = run.first_round
-        self._saved_at = time.monotonic()
+        self._copied_at = time.monotonic()
+        self._answer = (run.first_round, False)
         self._shared.set(id(self), None)
 
+    def due(self, round_number: int) -> bool:
+        """Whether a checkpoint follows a round, unless the run ends with it.
+
+        It may be asked before the round; ``after_round`` follows the first answer for a round.
+        """
+        if self._answer[0] != round_number:
+            self._answer = round_number, self._is_due(round_number)
+        return self._answer[1]
+
     def after_round(self, run: RunView) -> None:
-        """Writes a checkpoint if one is due. The last round needs none: its models are written."""
+        """Begins a checkpoint if one is due. The last round needs none: its models are written.
+
+        Raises:
+            OSError: If the one before couldn't be written.
+        """
         self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
-        if run.stop_reason is None and run.round < run.rounds and self._is_due(run.round):
+        self._writer.check()
+        if run.stop_reason is None and run.round < run.rounds and self.due(run.round):
             seconds = self.save(run)
             run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
 
     def end(self, run: RunView, ending: Ending) -> None:
-        """Saves the last round of a run that will be resumed, if every callback has seen it."""
+        """Finishes what is being written; saves the last round of a run to resume, if every callback has seen it."""
         try:
-            unsaved = (
-                self._seen_round == run.round > self._saved_round and not ending.at_once and run.stop_reason is None
-            )
-            if ending.status == "interrupted" and unsaved:
-                self.save(run)
-            elif ending.status == "killed" and unsaved:
-                with contextlib.suppress(OSError):  # a full disk, for instance: the error that ended the run is raised
-                    self.save(run)
+            if ending.at_once:
+                self._writer.abandon()
+            elif ending.status == "killed":
+                # A full disk, for instance: the error that ended the run is raised.
+                with contextlib.suppress(OSError):
+                    self._writer.finish()
+                with contextlib.suppress(OSError):
+                    self._save_last_round(run)
+            else:
+                self._writer.finish()
+                if ending.status == "interrupted":
+                    self._save_last_round(run)
+        except KeyboardInterrupt:
+            self._writer.abandon()
+            raise
         finally:
             self._shared.leave(id(self))
 
-    def save(self, run: RunView) -> float:
-        """Writes a checkpoint and the manifest of its round; returns the seconds that took."""
+    def save(self, run: RunView, *, in_background: bool = True) -> float:
+        """Writes a checkpoint and the manifest of its round.
+
+        Args:
+            run: The run.
+            in_background: Whether another thread may write while the run goes on.
+
+        Returns:
+            The seconds that held up the run: until the one before was written, and the copy was made.
+        """
         begun = time.monotonic()
         with saving():
-            ledger = self._records.ledger
-            save_checkpoint(run.files, run.simulation.view(), ledger.claims(), self._states())
-            ledger.save("running", run.round)
-        self._saved_at, self._saved_round = time.monotonic(), run.round
-        self._shared.set(id(self), self._saved_at - begun)
-        return self._saved_at - begun
+            self._writer.finish()
+            draft = self._row_files.draft(run.simulation)
+            held = run.simulation.held(draft.state) if in_background else None
+            draft = draft._replace(state=held or draft.state)
+            states = copy.deepcopy(self._states())  # callbacks may change them in the next round
+            write = functools.partial(self._write, run.files, draft, self._records.ledger.claims(), states)
+            if held is None:
+                write(no_heartbeat)
+            else:
+                self._writer.begin(write)
+        self._copied_at = time.monotonic()
+        self._shared.set(id(self), self._copied_at - begun)
+        return self._copied_at - begun
+
+    def _write(
+        self,
+        folder: RunFolder,
+        draft: Draft,
+        claims: Mapping[str, Any],
+        states: Mapping[str, Any],
+        heartbeat: Heartbeat,
+    ) -> None:
+        """Writes a checkpoint, then the manifest. The run may be in a later round by then, and have more metrics.
+
+        A state that turns out to be a diverged round's isn't written: the run will find that out by itself, and end.
+        """
+        if not draft.is_sound():
+            return
+        begun, round_number = time.monotonic(), int(draft.state.numbers["round"])
+        with saving():
+            written = save_checkpoint(folder, draft.state, claims, states, earlier=draft.earlier, heartbeat=heartbeat)
+            self._row_files.written(draft, *written)
+            heartbeat()
+            self._records.ledger.save("running", round_number, metrics=Prefix(**claims["metrics"]))
+        self._saved_round = round_number
+        self._seconds_of_writing = time.monotonic() - begun
+
+    def _save_last_round(self, run: RunView) -> None:
+        if self._seen_round == run.round > self._saved_round and run.stop_reason is None:
+            self.save(run, in_background=False)
 
     def _is_due(self, round_number: int) -> bool:
         if self._every is not None:
-            return self._every > 0 and round_number % self._every == 0
-        return time.monotonic() - self._saved_at >= self._shared.wait(id(self))
+            is_turn = self._every > 0 and round_number % self._every == 0
+            return is_turn and (not self._writer.is_busy or self._shared.may_wait())
+        pause = max(self._shared.wait(id(self)), self._seconds_of_writing / _SHARE_OF_WRITING)
+        return not self._writer.is_busy and time.monotonic() - self._copied_at >= pause

@@ -16,6 +16,19 @@ from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 
 SECONDS_BETWEEN_LINES = 5.0
 
+DeviceShare = Callable[[], float | None]
+"""Gives the share of the time in which a GPU works; None if there is none, or it isn't known yet."""
+
+
+def no_device() -> None:
+    """The share of a process without a GPU."""
+
+
+def device_words(share: DeviceShare) -> list[str]:
+    """What progress says of the GPU; nothing if there is nothing to say."""
+    known = share()
+    return [] if known is None else [f"GPU {100 * known:.0f} % busy"]
+
 
 class Heedless:
     """A stream whose failures are ignored: if its reader has closed it, the run goes on without progress."""
@@ -106,16 +119,18 @@ def make_bars(console: Console) -> Progress:
 class BarReporter(Reporter):
     """One of several progress bars."""
 
-    def __init__(self, label: str, first: int, rounds: int, bars: Progress) -> None:
-        self._accuracy = Accuracy()
+    def __init__(
+        self, label: str, first: int, rounds: int, bars: Progress, *, device_share: DeviceShare = no_device
+    ) -> None:
+        self._accuracy, self._device_share = Accuracy(), device_share
         self._bar = bars
         self._task = bars.add_task(label, total=rounds, completed=first, details="")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Moves the bar."""
         self._accuracy.update(metrics)
-        details = f"{self._accuracy.text} · {steps_per_second:,.0f} steps/s"
-        self._bar.update(self._task, completed=round_number, details=details)
+        details = [self._accuracy.text, f"{steps_per_second:,.0f} steps/s", *device_words(self._device_share)]
+        self._bar.update(self._task, completed=round_number, details=" · ".join(details))
 
     def ends_at(self, round_number: int) -> None:
         """Shortens the bar."""
@@ -125,8 +140,10 @@ class BarReporter(Reporter):
 class LiveReporter(BarReporter):
     """A reporter for terminals: a progress bar, redrawn in place."""
 
-    def __init__(self, label: str, first: int, rounds: int, console: Console) -> None:
-        super().__init__(label, first, rounds, make_bars(console))
+    def __init__(
+        self, label: str, first: int, rounds: int, console: Console, *, device_share: DeviceShare = no_device
+    ) -> None:
+        super().__init__(label, first, rounds, make_bars(console), device_share=device_share)
 
     def __enter__(self) -> "LiveReporter":
         self._bar.start()
@@ -142,10 +159,17 @@ class LineReporter(Reporter):
     """A reporter for files and pipes: a line every few seconds, and one for the last round."""
 
     def __init__(
-        self, label: str, first: int, rounds: int, stream: TextIO, clock: Callable[[], float] = time.monotonic
+        self,
+        label: str,
+        first: int,
+        rounds: int,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        device_share: DeviceShare = no_device,
     ) -> None:
         self._label, self._first, self._rounds = label, first, rounds
-        self._stream, self._clock = stream, clock
+        self._stream, self._clock, self._device_share = stream, clock, device_share
         self._accuracy = Accuracy()
         self._begun = self._said = clock()
 
@@ -157,10 +181,14 @@ class LineReporter(Reporter):
             return
         self._said = now
         left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)
-        self._stream.write(
-            f"{self._label}: round {round_number}/{self._rounds}, {self._accuracy.text}, "
-            f"{steps_per_second:,.0f} steps/s, {left:.0f} s left\n"
-        )
+        words = [
+            f"{self._label}: round {round_number}/{self._rounds}",
+            self._accuracy.text,
+            f"{steps_per_second:,.0f} steps/s",
+            *device_words(self._device_share),
+            f"{left:.0f} s left",
+        ]
+        self._stream.write(", ".join(words) + "\n")
         self._stream.flush()
 
     def ends_at(self, round_number: int) -> None:
@@ -168,15 +196,15 @@ class LineReporter(Reporter):
         self._rounds = round_number
 
 
-def reporter(label: str, first: int, rounds: int, *, show: bool) -> Reporter:
+def reporter(label: str, first: int, rounds: int, *, show: bool, device_share: DeviceShare = no_device) -> Reporter:
     """The reporter for standard error: live on a terminal, else in lines."""
     if not show:
         return Reporter()
     stream = standard_error()
     console = Console(file=stream)
     if console.is_terminal:
-        return LiveReporter(label, first, rounds, console)
-    return LineReporter(label, first, rounds, stream)
+        return LiveReporter(label, first, rounds, console, device_share=device_share)
+    return LineReporter(label, first, rounds, stream, device_share=device_share)
 
 
 class ShownProgress(Callback):

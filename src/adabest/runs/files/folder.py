@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from adabest.errors import InputError
 from adabest.runs.files.atomic_files import PARTIAL, append_bytes, read_bytes, refuse_link, write_text
+from adabest.runs.files.background_writer import BackgroundWriter
 from adabest.runs.files.records import check_status
 
 CONFIG = "config.toml"
@@ -76,10 +77,16 @@ _OURS = {
 
 
 class RunFolder:
-    """A folder that one process writes and anyone may read."""
+    """A folder that one process writes and anyone may read.
+
+    Attributes:
+        path: Its path.
+        background: Writes files while the run goes on. The folder stays locked until they are written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.background = BackgroundWriter()
         self._lock = FileLock(path / _LOCK)
 
     def __truediv__(self, name: str) -> Path:
@@ -158,6 +165,7 @@ class RunFolder:
 
     def release(self) -> None:
         """Lets other processes write."""
+        self.background.close()
         self._lock.release()
 
     def refuse_foreign(self) -> None:
@@ -185,6 +193,7 @@ class RunFolder:
         try:
             yield lambda: self._remove([aside])
         except BaseException:
+            self.background.close()  # else it would write among files that are moved
             if aside.is_dir():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the exception says what happened

@@ -10,6 +10,7 @@ SECURITY.md).
 import dataclasses
 import hashlib
 import json
+import os
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ FORMAT = 2  # of the folder; folders of version 0.4.0 and before have no manifes
 FORMAT_KEY = "folder_format"  # in the environment file: tells a folder that lost its manifest from one that had none
 _MOVABLE = ("data_dir", *LIMIT_SETTINGS)  # no result depends on them, so they may be edited between two parts of a run
 _CONSTANT = (files.IDENTITY, files.ENVIRONMENT, files.TRACKING)  # written once, when a run begins
-_CHUNK = 2**20
+_CHUNK = 16 * 2**20  # bytes that are hashed at a time
 
 
 class Prefix(NamedTuple):
@@ -131,20 +132,33 @@ class Ledger:
             "run": manifest.run,
             "settings": manifest.settings,
             "identity": manifest.files[files.IDENTITY],
-            "metrics": self._prefix()._asdict(),
+            "metrics": self.metrics_so_far()._asdict(),
         }
 
+    def metrics_so_far(self) -> Prefix:
+        """All rows that were added."""
+        return Prefix(self._length, self._hash.hexdigest())
+
     def save(
-        self, status: str, round_number: int, reason: str | None = None, models: Mapping[str, str] | None = None
+        self,
+        status: str,
+        round_number: int,
+        reason: str | None = None,
+        models: Mapping[str, str] | None = None,
+        metrics: Prefix | None = None,
     ) -> None:
         """Writes the manifest, then ``status.json``, which repeats a part of it for people.
+
+        Another thread may call it while rows are added, but no two threads at a time.
 
         Args:
             status: The run's status.
             round_number: The last round that counts.
             reason: Why it diverged or ended early, if it did.
             models: The checksums of the models that it leaves, by file name.
+            metrics: The rows that the manifest proves; by default all that were added.
         """
+        metrics = metrics or self.metrics_so_far()
         force_to_disk(self._folder / files.METRICS)  # else a power cut could leave a manifest that proves lost rows
         self._manifest = dataclasses.replace(
             self._manifest,
@@ -152,16 +166,13 @@ class Ledger:
             round=round_number,
             reason=reason,
             files={**self._manifest.files, **(models or {})},
-            metrics=self._prefix(),
+            metrics=metrics,
         )
-        content = {"format": FORMAT, **dataclasses.asdict(self._manifest), "metrics": self._prefix()._asdict()}
+        content = {"format": FORMAT, **dataclasses.asdict(self._manifest), "metrics": metrics._asdict()}
         sealed = {"content": content, "content_sha256": checksum_of_object(content)}
         write_text(self._folder / files.MANIFEST, json.dumps(sealed, indent=2) + "\n")
         summary = {"status": status, "round": round_number} | ({} if reason is None else {"reason": reason})
         self._folder.write_json(files.STATUS, summary)
-
-    def _prefix(self) -> Prefix:
-        return Prefix(self._length, self._hash.hexdigest())
 
 
 def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest | None:
@@ -353,8 +364,13 @@ def sha256(content: bytes) -> str:
 
 def checksum_of_file(path: Path) -> str:
     """The SHA-256 checksum of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        # Large blocks: a thread that hashes needs the interpreter's lock once for each.
+        block = memoryview(bytearray(min(max(os.fstat(file.fileno()).st_size, 1), _CHUNK)))
+        while length := file.readinto(block):
+            digest.update(block[:length])
+    return digest.hexdigest()
 
 
 def _advice(folder: RunFolder) -> str:

@@ -10,6 +10,7 @@ from torch import nn
 from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
+from adabest.engine.gpu.kernels.compiler import begin_device
 from adabest.errors import InputError
 from adabest.models.factory import Factory
 from adabest.registry import also_named, check_options, is_own_name, options_of, split_specification, stands_for
@@ -53,6 +54,8 @@ def resolve(
     else:
         algorithm, checked = build_algorithm(plain)
     config = Config(**checked)
+    if config.device.startswith("cuda"):
+        begin_device(config.device)  # while the data are read
     dataset = objects.get("dataset") or loaded
     if dataset is None:
         dataset = load_dataset(refuse_placeholder("dataset", config.dataset), config.data_dir)

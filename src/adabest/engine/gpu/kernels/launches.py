@@ -14,10 +14,13 @@ from typing import Any
 import torch
 import triton
 
+from adabest.engine.gpu.kernels.compiler import wait_until_loaded
+
 # What kernels load one number at a time, for each client or sample.
 _NUMBERS = {
     "step", "steps", "scale", "rho", "eta", "clip", "decay",
     "chosen", "codes", "labels", "losses", "right", "mean", "deviation",
+    "seed", "round_number", "client", "samples", "starts",
 }  # fmt: skip
 _only_compiles: ContextVar[bool] = ContextVar("_only_compiles", default=False)
 
@@ -46,6 +49,7 @@ def compile_together(work: Callable[[], object]) -> None:
     What can't be compiled is left to its first launch, which says why. With a Triton that compiles one kernel at a time
     the function isn't called, and the first launches compile, too.
     """
+    wait_until_loaded()
     mode: Any = getattr(triton, "AsyncCompileMode", None)
     if mode is None:
         return
