@@ -1,5 +1,6 @@
 """Server steps of several runs at once: the bits of each alone, and none for algorithms that don't say so."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,17 @@ def test_stacked_steps_have_the_bits_of_single_ones(name: str, monkeypatch: pyte
             assert (mine is None) == (theirs is None)
             assert mine is None or torch.equal(mine, theirs)
         assert all(torch.equal(a, b) for a, b in zip(one.state.server, other.state.server, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 7), (2, 513), (1, 512), (4, 5, 3), (3, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_rows_lie_as_tensors_of_their_own_do(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    stacked = torch.arange(math.prod(shape), dtype=dtype).view(shape)
+    rows = server_step.aligned_rows(stacked)
+    assert [row.tolist() for row in rows] == stacked.tolist()
+    assert all(row.is_contiguous() for row in rows)
+    if math.prod(shape[1:]) > 1:
+        assert all((row.data_ptr() - rows[0].data_ptr()) % 512 == 0 for row in rows)
 
 
 def test_what_may_be_stacked_is_said_of_the_very_step() -> None:

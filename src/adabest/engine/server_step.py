@@ -1,6 +1,7 @@
 """Server steps of several runs: those of runs that agree in all but their vectors are one operation on a GPU."""
 
 import contextlib
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
+
+_ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
 
 
 class ServerStep(NamedTuple):
@@ -68,15 +71,35 @@ def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
     server = type(first.server)(*map(torch.stack, zip(*(step.server for step in steps), strict=True)))
     cloud = torch.stack([step.cloud for step in steps])
     together = first.algorithm.server_step(server, cloud, _StackedReplies(steps), first.context)
+    rows: dict[int, Sequence[Tensor]] = {}  # by id: what is one tensor in the result stays one tensor in each run's
+
+    def own(field: Tensor, run: int) -> Tensor:
+        if id(field) not in rows:
+            rows[id(field)] = aligned_rows(field)
+        return rows[id(field)][run]
+
     return [
         Update(
-            server=type(together.server)(*(field[run] for field in together.server)),
-            aggregate=together.aggregate[run],
-            cloud=together.cloud[run],
-            h=None if together.h is None else together.h[run],
+            server=type(together.server)(*(own(field, run) for field in together.server)),
+            aggregate=own(together.aggregate, run),
+            cloud=own(together.cloud, run),
+            h=None if together.h is None else own(together.h, run),
         )
         for run in range(len(steps))
     ]
+
+
+def aligned_rows(stacked: Tensor) -> Sequence[Tensor]:
+    """The rows of a tensor ``[runs, ...]``, each at an address as round as that of a tensor of its own.
+
+    The last bits of a sum over a row may depend on where the row begins.
+    """
+    length = math.prod(stacked.shape[1:])
+    if length <= 1:
+        return stacked.unbind()
+    apart = stacked.new_empty((len(stacked), -(-length // _ROUND) * _ROUND))[:, :length]
+    apart.copy_(stacked.flatten(1))
+    return [row.view(stacked.shape[1:]) for row in apart]
 
 
 class _StackedReplies(Replies):

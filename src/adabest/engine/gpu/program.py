@@ -253,7 +253,8 @@ class Program:
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._step.zero_()
-        with torch.cuda.graph(graph):
+        # Of this thread alone: another one may be copying a checkpoint from the GPU.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._work(has_codes, has_offset)
         self._w.copy_(before)
         if self._half is not self._w:

@@ -24,7 +24,7 @@ _SHARE_OF_TIME = 0.05  # in which checkpoints may hold up runs
 _SHARE_OF_WRITING = 0.5  # of the time, in which a run's checkpoints may be written
 _SECONDS_BETWEEN_CHECKPOINTS = 10.0
 _SHARE_OF_WAITING = 0.02  # of the time, in which runs may wait until checkpoints that were due before are written
-_SECONDS_OF_WAITING = 1.0  # or, if that is more, so long in all
+_SECONDS_OF_WAITING = 0.05  # or, if that is more, so long in all
 
 
 class CheckpointTime:
