@@ -137,7 +137,8 @@ def _whole_jobs(jobs: Mapping[str, Row]) -> list[str]:
         f"```sh\n{run['command']}\n```\n"
         for run in runs.values()
     ]
-    return [*parts, *commands, jobs_table(jobs).markdown()]
+    notes = "".join(f"- {row['what']}: {row['note']}\n" for row in jobs.values() if "note" in row)
+    return [*parts, *commands, jobs_table(jobs).markdown(), *([notes] if notes else [])]
 
 
 def jobs_table(jobs: Mapping[str, Row]) -> Table:
