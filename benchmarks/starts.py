@@ -5,6 +5,7 @@ has medians, and their ratios to ``python -c pass`` and ``python -c "import torc
 """
 
 import argparse
+import functools
 import os
 import statistics
 import subprocess
@@ -63,7 +64,7 @@ def _cases() -> dict[str, Callable[[], float]]:
     for name in LIMITS:
         if name != FIRST_ROUND:
             words = name.split()[1:]
-            cases[name] = lambda words=words: _until_the_end("-m", "adabest", *words)  # type: ignore[misc]
+            cases[name] = functools.partial(_until_the_end, "-m", "adabest", *words)
     return {**cases, FIRST_ROUND: _until_the_first_round}
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +40,6 @@ from adabest.federation.partitioners import PARTITIONERS
 from adabest.runs import beginning, build, run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints as pace
-from adabest.runs.callbacks.run_records import Records
-from adabest.runs.files.folder import RunFolder
-from adabest.runs.files.manifest import Ledger
 
 
 class TestBitForBit:
@@ -390,7 +386,7 @@ class TestPace:
     ) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, writing=12.5) == [2, 7, 12, 17]
 
-    def test_a_slow_disk_holds_a_run_up_for_a_second_and_then_leaves_checkpoints_out(
+    def test_a_slow_disk_holds_a_run_up_for_a_while_and_then_leaves_checkpoints_out(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # The second one waits for 2 s. Then each fourth round finds the thread idle again.
@@ -398,18 +394,6 @@ class TestPace:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, writing=12.0, checkpoint_every=2) == [
             *(2, 4, 8, 12, 16, 20)
         ]
-
-    def test_an_answer_before_a_round_is_followed_after_it(self, tmp_path: Path) -> None:
-        folder = RunFolder(tmp_path)
-        records = Records(lambda: Ledger.of_new_run(folder, ""))
-        with pytest.MonkeyPatch.context() as patch:
-            clock = SlowCheckpoints(patch)
-            saving: Any = pace.Checkpoints(None, pace.CheckpointTime(), records, dict)
-            saving.start(types.SimpleNamespace(files=folder, first_round=0))
-            assert not saving.due(1)
-            clock.now += 10.0
-            assert not saving.due(1)
-            assert saving.due(2)
 
     def test_checkpoints_can_be_turned_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []

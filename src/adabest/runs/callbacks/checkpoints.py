@@ -84,17 +84,7 @@ class Checkpoints(Callback):
         self._writer: BackgroundWriter = run.files.background
         self._saved_round = self._seen_round = run.first_round
         self._copied_at = time.monotonic()
-        self._answer = (run.first_round, False)
         self._shared.set(id(self), None)
-
-    def due(self, round_number: int) -> bool:
-        """Whether a checkpoint follows a round, unless the run ends with it.
-
-        It may be asked before the round; ``after_round`` follows the first answer for a round.
-        """
-        if self._answer[0] != round_number:
-            self._answer = round_number, self._is_due(round_number)
-        return self._answer[1]
 
     def after_round(self, run: RunView) -> None:
         """Begins a checkpoint if one is due. The last round needs none: its models are written.
@@ -104,7 +94,7 @@ class Checkpoints(Callback):
         """
         self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
         self._writer.check()
-        if run.stop_reason is None and run.round < run.rounds and self.due(run.round):
+        if run.stop_reason is None and run.round < run.rounds and self._is_due(run.round):
             seconds = self.save(run)
             run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
 
