@@ -1,5 +1,6 @@
 """Samples that are made up when they are asked for."""
 
+import types
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,11 @@ def test_samples_are_stored_on_a_device_with_memory_to_spare(monkeypatch: pytest
         assert torch.equal(found[torch.arange(50)], inputs_of(data)[:])
 
 
-def test_a_gpu_spares_an_eighth_of_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, spare in ((8 * 2**20, 2**20), (2**40, 4 * 2**30)):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**41))
+def test_a_gpu_spares_an_eighth_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all of it, whoever else uses it."""
+    for total, spare in ((8 * 2**20, 2**20), (2**40, 4 * 2**30)):
+        facts = types.SimpleNamespace(total_memory=total)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, facts=facts: facts)
         assert classification._bytes_to_spare(torch.device("cuda")) == spare
 
 

@@ -25,7 +25,7 @@ from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.client_store import OneByOne, Pieces
-from adabest.engine.memory_tiers import Memory
+from adabest.engine.memory_tiers import Budget, Memory
 from adabest.engine.state import Snapshot
 from adabest.errors import InputError, Interrupted
 from adabest.federation.roster import Attendance
@@ -137,7 +137,7 @@ class TestCheckpoints:
         straight = run(tmp_path / "straight")
         monkeypatch.setattr(Pieces, "copy", refuse)
         monkeypatch.setattr(Pieces, "held", refuse)
-        monkeypatch.setattr(Memory, "copy_limit", lambda self: 100)
+        monkeypatch.setattr(Memory, "copy_budget", lambda self: Budget(100))
         break_off(tmp_path / "run", 40, checkpoint_every=1)
         resume(tmp_path / "run")
         assert results(tmp_path / "run") == results(straight.folder)

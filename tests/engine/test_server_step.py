@@ -10,7 +10,7 @@ from recording import NAMES, make
 from side_by_side import Case, simulate
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Replies, ServerContext, Update
+from adabest.algorithms.base import Nothing, Replies, ServerContext, Update
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.engine import server_step
@@ -150,3 +150,30 @@ def test_an_error_belongs_to_the_run_whose_step_it_is() -> None:
     assert isinstance(first, Update)
     assert isinstance(second, ZeroDivisionError)
     assert isinstance(third, Update)
+
+
+@dataclass(frozen=True)
+class WithRates(FedAvg):
+    """Has a hyper-parameter that isn't a plain number."""
+
+    rates: tuple[float, ...] = (0.1,)
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    def server_step(self, server: Any, cloud: Any, replies: Replies, context: ServerContext) -> Update:
+        return Update(server, cloud, cloud.flatten() if cloud.ndim == 1 else cloud.view(-1, 1, 1, 1).squeeze(9))
+
+
+def test_hyper_parameters_that_cant_be_compared_keep_steps_alone() -> None:
+    assert not may_be_stacked(WithRates())
+
+
+def test_a_step_that_cant_be_stacked_is_told_of_and_goes_alone() -> None:
+    context = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1)
+    replies: Any = type("Few", (), {"count": 2})()
+    steps = [ServerStep(WithRates(), Nothing(), torch.full((3,), float(run)), replies, context) for run in range(2)]
+    with pytest.warns(UserWarning, match="WithRates says that its server steps may be stacked, but that fails"):
+        found = server_step._results(steps)
+    assert [result.cloud.tolist() for result in found if isinstance(result, Update)] == [[0.0] * 3, [1.0] * 3]

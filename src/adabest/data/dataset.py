@@ -109,11 +109,18 @@ class Dataset:
         return digest.hexdigest()
 
 
+_SAMPLED = 2**16  # numbers of a part of a data set that are looked at to tell whether it has changed
+
+
 def _state_of(part: Tensor | Inputs) -> Any:
     """What changes when a part of a data set does: cheap to have, and None where only the content tells."""
     if not isinstance(part, Tensor):
         return part.fingerprint()
-    return None if part.is_inference() else (part.data_ptr(), part._version)
+    if part.is_inference():
+        return None
+    flat = part.reshape(-1)
+    # A sample of the content, too: what is changed through NumPy or ``.data`` doesn't change the version.
+    return part.data_ptr(), part._version, hashlib.sha256(_bytes_of(flat[:: max(len(flat) // _SAMPLED, 1)])).digest()
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -13,6 +13,7 @@ from adabest.engine.cohort_table import CohortTable
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
+from adabest.engine.memory_tiers import ran_out_of_memory
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import Diverged
@@ -112,7 +113,7 @@ class BatchedEngine:
                 jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
                 results = trainer.train(jobs, self._heartbeat)
             except RuntimeError as error:
-                if not _ran_out_of_memory(error):
+                if not ran_out_of_memory(error):
                     raise
                 trainer.take_fewer_than(len(chunk))
                 continue
@@ -171,11 +172,6 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
         steps=job.steps,
         scores=(result.scores,),
     )
-
-
-def _ran_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error is one of memory: that of a GPU's allocator has a type, that of a CPU's only a message."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _current_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -28,7 +28,11 @@ def _mark() -> _Event:
 
 
 class DeviceClock:
-    """Measures how long a GPU works, by marks in its queue. It never waits for the GPU."""
+    """Measures how long a GPU works, by marks in its queue around trainings and evaluations; never waits for it.
+
+    Waits within a training, whose steps are in the queue at once, count as work; what the GPU does between trainings,
+    such as server steps, doesn't.
+    """
 
     def __init__(self, mark: Callable[[], _Event] = _mark, clock: Callable[[], float] = time.monotonic) -> None:
         """Begins with no time at all.
@@ -50,6 +54,7 @@ class DeviceClock:
             return
         if self._begun is None:
             self._begun = self._clock()
+        self._count_done()
         begin, end = self._mark(), self._mark()
         begin.record()
         yield
@@ -58,9 +63,12 @@ class DeviceClock:
 
     def share(self) -> float | None:
         """The share of the time since the first work in which the GPU worked; None if there was none yet."""
-        while self._spans and self._spans[0][1].query():
-            begin, end = self._spans.popleft()
-            self._worked += begin.elapsed_time(end) / 1e3
+        self._count_done()
         if self._begun is None or self._worked == 0:
             return None
         return min(self._worked / max(self._clock() - self._begun, 1e-9), 1.0)
+
+    def _count_done(self) -> None:
+        while self._spans and self._spans[0][1].query():
+            begin, end = self._spans.popleft()
+            self._worked += begin.elapsed_time(end) / 1e3

@@ -28,8 +28,12 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)")
 _SHARE = 4  # of the machine's and of the device's memory one part is for what clients keep, by default
-_COPY_SHARE = 32  # one part of the machine's memory may hold a copy of a run's state, while it is written to disk
-_DEVICE_COPY_SHARE = 64  # the same of a device's memory, most of which is for training
+_COPY_SHARE = 16  # one part of a memory may hold copies of runs' states, while they are written to disk
+
+
+def ran_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error is one of memory: that of a GPU's allocator has a type, that of a CPU's only a message."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def parse_size(name: str, text: str) -> int:
@@ -139,9 +143,9 @@ class Memory:
                 f"for which there is too little memory: {self.limits()}; allow more of one of them"
             )
 
-    def copy_limit(self) -> int:
-        """The bytes that a copy of a run's state may take where models live."""
-        return _total(str(self.device)) // (_COPY_SHARE if self.device.type == "cpu" else _DEVICE_COPY_SHARE)
+    def copy_budget(self) -> Budget:
+        """The bytes that copies of the states of all runs may take where models live."""
+        return _copy_budget(str(self.device))
 
     def limits(self) -> str:
         """The tiers, how much of each may be used, and how much is taken, in words."""
@@ -162,6 +166,12 @@ def _budget(size: int | None, device: str) -> Budget:
 def _shared_budget(device: str) -> Budget:
     """The budget that all stores of this process without a limit of their own share."""
     return Budget(_total(device) // _SHARE)
+
+
+@functools.cache
+def _copy_budget(device: str) -> Budget:
+    """The budget that copies of the states of all runs of this process share."""
+    return Budget(_total(device) // _COPY_SHARE)
 
 
 def _total(device: str) -> int:

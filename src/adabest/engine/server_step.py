@@ -1,7 +1,8 @@
 """Server steps of several runs: those of runs that agree in all but their vectors are one operation on a GPU."""
 
-import contextlib
+import dataclasses
 import math
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
 
+_PLAIN = (bool, int, float, str, type(None))
 _ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
 
 
@@ -48,8 +50,17 @@ def take_server_steps(steps: Sequence[ServerStep]) -> list[Update | Exception]:
 def _results(steps: Sequence[ServerStep]) -> Sequence[Update | Exception]:
     """The results of steps of one kind."""
     if len(steps) > 1:
-        with contextlib.suppress(Exception):  # one by one, it is known whose it is
+        try:
             return take_stacked(steps)
+        except Exception as error:  # one by one, it is known whose it is
+            found = [step.alone() for step in steps]
+            if not any(isinstance(result, Exception) for result in found):
+                warnings.warn(
+                    f"{type(steps[0].algorithm).__name__} says that its server steps may be stacked, but that fails: "
+                    f"{error}; its steps go one by one, which is slower",
+                    stacklevel=2,
+                )
+            return found
     return [step.alone() for step in steps]
 
 
@@ -62,7 +73,15 @@ def may_be_stacked(algorithm: Algorithm) -> bool:
         next(place for place, kind in enumerate(type(algorithm).__mro__) if name in vars(kind))
         for name in ("stackable", "server_step")
     )
-    return says <= step and algorithm.stackable
+    return says <= step and algorithm.stackable and _hyper_parameters(algorithm) is not None
+
+
+def _hyper_parameters(algorithm: Algorithm) -> Hashable | None:
+    """The hyper-parameters of an algorithm, to be compared; None if some aren't plain numbers and words."""
+    if not dataclasses.is_dataclass(algorithm):
+        return None
+    values = tuple((field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm))
+    return values if all(type(value) in _PLAIN for _, value in values) else None
 
 
 def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
@@ -121,5 +140,5 @@ class _StackedReplies(Replies):
 def _kind(step: ServerStep) -> Hashable:
     """Equal for steps that differ in nothing but their vectors."""
     shapes = tuple((field.shape, field.dtype) for field in (step.cloud, *step.server))
-    # Hyper-parameters by their representation: equal algorithms that aren't hashable must not be told apart by chance.
-    return type(step.algorithm), repr(step.algorithm), step.context, step.replies.count, step.cloud.device, shapes
+    chosen = _hyper_parameters(step.algorithm)
+    return type(step.algorithm), chosen, step.context, step.replies.count, step.cloud.device, shapes

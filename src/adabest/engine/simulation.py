@@ -5,6 +5,7 @@ A round changes the state at its end, after the evaluation. An exception before 
 
 import functools
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.interface import Answers, Engine, Request, TrainingScores
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
-from adabest.engine.memory_tiers import Memory
+from adabest.engine.memory_tiers import Memory, ran_out_of_memory
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.reduction import reduce_replies
 from adabest.engine.reference import ReferenceEngine
@@ -272,13 +273,22 @@ class Simulation:
         return View(tensors, numbers | {_ROSTER + name: count for name, count in counts.items()})
 
     def held(self, view: View) -> View | None:
-        """A copy of a view, which another thread may read while rounds go on; None if it would take too much memory."""
-        if view.bytes > self._memory.copy_limit():
+        """A copy of a view, which another thread may read while rounds go on; None if it would take too much memory.
+
+        The copies of all runs share a budget, into which a copy's bytes go back when it isn't used any more.
+        """
+        budget, size = self._memory.copy_budget(), view.bytes
+        if size > budget.free:
             return None
         try:
-            return view.held()
-        except torch.OutOfMemoryError:
+            copy = view.held()
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
             return None
+        budget.take(size)
+        weakref.finalize(next(iter(copy.tensors.values())), budget.give_back, size).atexit = False
+        return copy
 
     def snapshot(self) -> Snapshot:
         """A copy of the state as tensors and numbers; later rounds don't change it."""

@@ -132,8 +132,8 @@ class SharedSettings(TypedDict, total=False):
     """
 
     checkpoint_every: int | None
-    """Rounds between two checkpoints; 0 for a checkpoint only when interrupted. By default as often as takes at most 5
-    % of the time.
+    """Rounds between two checkpoints, more where the disk is too slow for that; 0 for a checkpoint only when
+    interrupted. By default as often as takes at most 5 % of the time.
     """
 
     tensorboard: bool
@@ -237,8 +237,8 @@ class ExecutionSettings(TypedDict, total=False):
     """Rounds between two evaluations; the last round is always evaluated."""
 
     checkpoint_every: int | None
-    """Rounds between two checkpoints; 0 for a checkpoint only when interrupted. By default as often as takes at most 5
-    % of the time.
+    """Rounds between two checkpoints, more where the disk is too slow for that; 0 for a checkpoint only when
+    interrupted. By default as often as takes at most 5 % of the time.
     """
 
     engine: Literal["batched", "reference"]

@@ -37,7 +37,7 @@ LOSSES: Registry[Loss] = Registry(
 
 _EVALUATION_BATCH = 2000
 # The most bytes of synthetic samples that are stored on a GPU, which may be one in so many of those that are free.
-_MOST_STORED, _FREE_PER_STORED = 4 * 2**30, 8
+_MOST_STORED, _MEMORY_PER_STORED = 4 * 2**30, 8
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def _bytes_to_spare(device: torch.device) -> int:
     """The most bytes of synthetic samples that are stored; on a CPU none, as large populations are promised."""
     if device.type != "cuda":
         return 0
-    return min(_MOST_STORED, torch.cuda.mem_get_info(device)[0] // _FREE_PER_STORED)
+    # Of all memory, not of what is free: numbers must not depend on who else uses the GPU.
+    return min(_MOST_STORED, torch.cuda.get_device_properties(device).total_memory // _MEMORY_PER_STORED)
 
 
 # One task of each kind that has been tried out; others of that kind needn't be.

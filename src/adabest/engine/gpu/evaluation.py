@@ -307,7 +307,9 @@ class _Pass:
                 border = output_border(own.layers[place + 1] if place + 1 < len(own.layers) else None)
                 self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
             else:
-                self._layers.append(LinearForward(layer, regions, own.operators, **common))
+                # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
+                kind = own.master if place + 1 == len(own.layers) else None
+                self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
         self.bytes = allocate.bytes
 
     def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:

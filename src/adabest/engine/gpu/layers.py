@@ -117,11 +117,12 @@ class LinearForward:
         *,
         batch: int,
         allocate: Allocator,
+        kind: torch.dtype | None = None,
     ) -> None:
         self.layer = layer
         self._shape, self._operators = layer.shape, operators
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
-        self.output = allocate(batch, layer.shape.stored_outputs)
+        self.output = allocate(batch, layer.shape.stored_outputs, kind=kind)
 
     def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
         """The output, padded."""

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -76,8 +77,11 @@ class Checkpoints(Callback):
             states: Gives the states of the user's callbacks.
         """
         self._every, self._shared, self._records, self._states = every, shared, records, states
-        self._row_files = RowFiles()
+        # Checkpoints take turns between two rows of files, so that the last two share none: one that is damaged doesn't
+        # take the other with it.
+        self._row_files = deque([RowFiles(), RowFiles()])
         self._seconds_of_writing = 0.0
+        self._is_overdue = self._has_told = False
 
     def start(self, run: RunView) -> None:
         """Starts the clock. The round from which the run is started or resumed counts as saved."""
@@ -93,16 +97,18 @@ class Checkpoints(Callback):
             OSError: If the one before couldn't be written.
         """
         self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
+        if run.stop_reason is not None or run.round == run.rounds:
+            return
         self._writer.check()
-        if run.stop_reason is None and run.round < run.rounds and self._is_due(run.round):
+        if self._is_due(run):
             seconds = self.save(run)
             run.files.append(TIMINGS, {"round": run.round, "checkpoint_seconds": seconds})
 
     def end(self, run: RunView, ending: Ending) -> None:
         """Finishes what is being written; saves the last round of a run to resume, if every callback has seen it."""
         try:
-            if ending.at_once:
-                self._writer.abandon()
+            if ending.at_once or ending.status in ("finished", "diverged"):
+                self._writer.abandon()  # an ended run needs no checkpoint
             elif ending.status == "killed":
                 # A full disk, for instance: the error that ended the run is raised.
                 with contextlib.suppress(OSError):
@@ -111,8 +117,7 @@ class Checkpoints(Callback):
                     self._save_last_round(run)
             else:
                 self._writer.finish()
-                if ending.status == "interrupted":
-                    self._save_last_round(run)
+                self._save_last_round(run)
         except KeyboardInterrupt:
             self._writer.abandon()
             raise
@@ -132,7 +137,7 @@ class Checkpoints(Callback):
         begun = time.monotonic()
         with saving():
             self._writer.finish()
-            draft = self._row_files.draft(run.simulation)
+            draft = self._row_files[0].draft(run.simulation)
             held = run.simulation.held(draft.state) if in_background else None
             draft = draft._replace(state=held or draft.state)
             states = copy.deepcopy(self._states())  # callbacks may change them in the next round
@@ -162,7 +167,8 @@ class Checkpoints(Callback):
         begun, round_number = time.monotonic(), int(draft.state.numbers["round"])
         with saving():
             written = save_checkpoint(folder, draft.state, claims, states, earlier=draft.earlier, heartbeat=heartbeat)
-            self._row_files.written(draft, *written)
+            self._row_files[0].written(draft, *written)
+            self._row_files.rotate()
             heartbeat()
             self._records.ledger.save("running", round_number, metrics=Prefix(**claims["metrics"]))
         self._saved_round = round_number
@@ -172,9 +178,18 @@ class Checkpoints(Callback):
         if self._seen_round == run.round > self._saved_round and run.stop_reason is None:
             self.save(run, in_background=False)
 
-    def _is_due(self, round_number: int) -> bool:
-        if self._every is not None:
-            is_turn = self._every > 0 and round_number % self._every == 0
-            return is_turn and (not self._writer.is_busy or self._shared.may_wait())
-        pause = max(self._shared.wait(id(self)), self._seconds_of_writing / _SHARE_OF_WRITING)
-        return not self._writer.is_busy and time.monotonic() - self._copied_at >= pause
+    def _is_due(self, run: RunView) -> bool:
+        """Whether it is time for a checkpoint; one that couldn't be taken in its round is taken when it can be."""
+        if self._every is None:
+            pause = max(self._shared.wait(id(self)), self._seconds_of_writing / _SHARE_OF_WRITING)
+            return not self._writer.is_busy and time.monotonic() - self._copied_at >= pause
+        self._is_overdue |= self._every > 0 and run.round % self._every == 0
+        if not self._is_overdue:
+            return False
+        if self._writer.is_busy and not self._shared.may_wait():
+            if not self._has_told:
+                run.files.log(f"the disk is too slow for a checkpoint every {self._every} rounds: they come later")
+                self._has_told = True
+            return False
+        self._is_overdue = False
+        return True

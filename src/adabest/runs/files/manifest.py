@@ -26,7 +26,8 @@ from adabest.runs.files.records import check_status, conform
 from adabest.runs.settings.config import LIMIT_SETTINGS
 from adabest.runs.settings.object_names import named_in
 
-FORMAT = 2  # of the folder; folders of version 0.4.0 and before have no manifest
+FORMAT = 3  # of the folder; folders of version 0.4.0 and before have no manifest
+_READABLE = (2, FORMAT)  # in the second format, of versions 0.5.0 and 0.6.0, a checkpoint has all rows of clients
 FORMAT_KEY = "folder_format"  # in the environment file: tells a folder that lost its manifest from one that had none
 _MOVABLE = ("data_dir", *LIMIT_SETTINGS)  # no result depends on them, so they may be edited between two parts of a run
 _CONSTANT = (files.IDENTITY, files.ENVIRONMENT, files.TRACKING)  # written once, when a run begins
@@ -198,7 +199,7 @@ def read_manifest(folder: RunFolder, *, may_be_lost: bool = False) -> Manifest |
     inside = sealed.get("content")
     if not isinstance(inside, dict) or sealed.get("content_sha256") != checksum_of_object(inside):
         raise InputError(f"{path} was changed: it doesn't have the checksum that it names; {_advice(folder)}")
-    if inside.get("format") != FORMAT:
+    if inside.get("format") not in _READABLE:
         raise InputError(f"{path} has a format that this version of adabest doesn't know; use the one that wrote it")
     record: _Record = conform(str(path), inside, _Record)
     check_status(str(path), {"status": record["status"], "round": record["round"]})

@@ -250,8 +250,8 @@ class Config:
         int | None,
         Meaning(
             "output",
-            "Rounds between two checkpoints; 0 for a checkpoint only when interrupted. By default as often as takes "
-            "at most 5 % of the time.",
+            "Rounds between two checkpoints, more where the disk is too slow for that; 0 for a checkpoint only when "
+            "interrupted. By default as often as takes at most 5 % of the time.",
             identity=Identity.EXECUTION,
             beside_specification=True,
             range=Range(least=0),

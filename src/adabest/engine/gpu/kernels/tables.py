@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest import random
+from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.launches import jit, launch
 from adabest.federation.batches import batches_per_epoch
@@ -23,6 +24,7 @@ _TOP_UP = tl.constexpr(int(Purpose.BATCH_TOP_UP))
 _AUGMENTATION = tl.constexpr(int(Purpose.AUGMENTATION))
 _LAST = tl.constexpr(2**63 - 1)
 _BLOCK = 1024
+_LONGEST_GRID = 65_535  # in its second and third dimension
 
 
 @triton.jit
@@ -105,6 +107,8 @@ def chosen_samples(table: CohortTable, batch: int) -> Tensor:
     clients, device = len(table.samples), table.samples.device
     per_epoch = batches_per_epoch(table.host_samples, batch)
     epochs, steps = int((-(-table.host_steps // per_epoch)).max()), int(table.host_steps.max())
+    if max(clients, steps, epochs) > _LONGEST_GRID:
+        return sample_table.chosen_samples(table, batch)
     places = int(per_epoch.max()) * batch
     keys = torch.empty((clients, epochs, places), dtype=torch.int64, device=device)
     launch(
@@ -126,6 +130,8 @@ def chosen_samples(table: CohortTable, batch: int) -> Tensor:
 def flip_crop_codes(keys: DrawKeys, steps: int, batch: int) -> Tensor:
     """See ``sample_table.flip_crop_codes``."""
     clients = len(keys[0])
+    if steps > _LONGEST_GRID:
+        return sample_table.flip_crop_codes(keys, steps, batch)
     out = torch.empty((steps, clients, batch), dtype=torch.int32, device=keys[0].device)
     launch(_codes, (clients, steps), *keys, out, batch, triton.next_power_of_2(batch), num_warps=1)
     return out
