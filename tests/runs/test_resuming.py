@@ -286,7 +286,7 @@ class TestCheckpoints:
     def test_damaged_rows_of_an_earlier_round_cost_one_checkpoint_alone(
         self, damage: Callable[[Path], None], broken_off: Path, tmp_path: Path
     ) -> None:
-        """Rows that haven't changed since are in the file of round 2 for round 4, and in that of round 1 for round 3."""
+        """Rows that haven't changed since are in round 2's file for round 4, and in round 1's for round 3."""
         damage(broken_off / "checkpoints" / "round-0000002")
         with pytest.warns(UserWarning, match="round-0000004.json is passed over"):
             resume(broken_off)

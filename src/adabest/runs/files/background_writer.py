@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable
 
 from adabest.errors import Interrupted
-from adabest.tasks.base import Heartbeat
+
+Write = Callable[[Callable[[], None]], None]
+"""Writes something. It is given a heartbeat, which raises if the write is to be abandoned."""
 
 
 class BackgroundWriter:
@@ -22,11 +24,11 @@ class BackgroundWriter:
         """Whether a write is under way."""
         return not self._is_idle.is_set()
 
-    def begin(self, write: Callable[[Heartbeat], None]) -> None:
+    def begin(self, write: Write) -> None:
         """Begins a write, once the one before is done.
 
         Args:
-            write: Does the write. It is given a heartbeat, which raises if the write is to be abandoned.
+            write: Does the write.
 
         Raises:
             BaseException: What ended the write before.
@@ -67,7 +69,7 @@ class BackgroundWriter:
         self._is_idle.wait()
         self._failure = None
 
-    def _run(self, write: Callable[[Heartbeat], None]) -> None:
+    def _run(self, write: Write) -> None:
         try:
             write(self._heartbeat)
         except BaseException as error:
