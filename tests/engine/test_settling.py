@@ -1,5 +1,6 @@
 """Rounds that are settled later, as on a GPU: the same states, and a divergence that is found late is told the same."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 import torch
 from recording import NAMES, make
 from side_by_side import Case, StackedEngine, simulate
-from tiny_runs import break_off, results, run
+from tiny_runs import Bomb, break_off, results, run, tiny
 from torch import Tensor
 
 import adabest
+from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival, send
 from adabest.engine.lanes import Lane, advance
@@ -111,3 +113,24 @@ def test_callbacks_of_a_user_see_settled_rounds_alone(tmp_path: Path) -> None:
 
     settings: dict[str, Any] = {"algorithm": "tiny_runs:Bomb", "fuse": 4, "rounds": 9, "evaluate_every": 9}
     assert run(tmp_path, callbacks=[Seeing()], **settings).round == 4
+
+
+@dataclass(frozen=True)
+class Faulty(FedAvg):
+    """FedAvg with a bug that shows in round 3."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        if context.round == 3:
+            raise ZeroDivisionError("a bug")
+        return super().server_step(server, cloud, replies, context)
+
+
+@pytest.mark.usefixtures("late")
+def test_an_error_begins_no_other_run_in_the_place_of_a_diverged_one(tmp_path: Path) -> None:
+    """The error of one lane makes another one find out that it has diverged; the run that waits isn't begun."""
+    settings = tiny(engine="batched", rounds=9, evaluate_every=9)
+    algorithms = [Faulty(), Bomb(fuse=2), FedAvg()]
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        adabest.compare(algorithms=algorithms, lanes=2, out=tmp_path / "all", show=False, **settings)
+    begun = {path.parent.name: adabest.load(path.parent).status for path in (tmp_path / "all").glob("*/config.toml")}
+    assert sorted(begun.values()) == ["diverged", "killed"]

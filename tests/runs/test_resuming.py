@@ -399,6 +399,19 @@ class TestPace:
         assert self.saved(tmp_path / "run", monkeypatch, cost=0.0, checkpoint_every=0) == []
 
 
+def test_a_folder_of_the_format_before_goes_on(tmp_path: Path) -> None:
+    """Versions 0.5.0 and 0.6.0 wrote format 2; they refuse the format of this version, whose rows are in several files."""
+    break_off(tmp_path / "run", 30, checkpoint_every=1)
+    path = tmp_path / "run" / "manifest.json"
+    content = json.loads(path.read_text(encoding="utf-8"))["content"]
+    assert content["format"] == 3
+    content["format"] = 2
+    path.write_text(json.dumps({"content": content, "content_sha256": checksum_of_object(content)}), encoding="utf-8")
+    assert resume(tmp_path / "run").status == "finished"
+    assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
+    assert json.loads(path.read_text(encoding="utf-8"))["content"]["format"] == 3
+
+
 def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path: Path) -> None:
     break_off(tmp_path / "run", 30, checkpoint_every=1)
     newest = max((tmp_path / "run" / "checkpoints").glob("*.json"))
