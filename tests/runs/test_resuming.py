@@ -40,6 +40,7 @@ from adabest.federation.partitioners import PARTITIONERS
 from adabest.runs import beginning, build, run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints as pace
+from adabest.runs.files.manifest import checksum_of_object
 
 
 class TestBitForBit:
@@ -400,7 +401,7 @@ class TestPace:
 
 
 def test_a_folder_of_the_format_before_goes_on(tmp_path: Path) -> None:
-    """Versions 0.5.0 and 0.6.0 wrote format 2; they refuse the format of this version, whose rows are in several files."""
+    """Versions 0.5.0 and 0.6.0 wrote format 2, and refuse this version's, in which rows are in several files."""
     break_off(tmp_path / "run", 30, checkpoint_every=1)
     path = tmp_path / "run" / "manifest.json"
     content = json.loads(path.read_text(encoding="utf-8"))["content"]
