@@ -103,7 +103,7 @@ class TestTables:
             "add to a client's: K(ns + 2nm), and Kn linalg_vector_norm.\n",
             "n neg (adabest)",
             "2n copy (scaffold, scaffold-m).",
-            "12 and 3 (fedavg, fedprox)",
+            "12 and 0 (fedavg, fedprox)",
             "1.00 (fedavg, fedprox, feddyn, adabest); 2.00 (scaffold); 1.50 (scaffold-m).",
             "4n bytes of each client that has taken part (200,000 of all |S|) and 8n for their sum",
         ):
