@@ -254,7 +254,7 @@ class Interrupted(BaseException):
 class TestThreads:
     @pytest.mark.parametrize(("model", "beats"), [("linear", 0), ("convolutional", 0), ("convolutional", 5)])
     def test_an_interruption_ends_all_threads(self, model: str, beats: int, threads: int) -> None:
-        left = [beats]
+        left, threads_before = [beats], set(threading.enumerate())
 
         def beat() -> None:
             left[0] -= 1
@@ -265,12 +265,12 @@ class TestThreads:
         before = run.state
         with pytest.raises(Interrupted):
             run.step()
-        assert threading.active_count() == 1
+        assert set(threading.enumerate()) <= threads_before
         assert torch.get_num_threads() == threads
         assert run.state is before
 
     def test_an_interruption_while_only_others_work(self) -> None:
-        before = torch.get_num_threads()
+        before, threads_before = torch.get_num_threads(), set(threading.enumerate())
         torch.set_num_threads(2)
         started, mine = threading.Event(), threading.main_thread()
 
@@ -288,11 +288,13 @@ class TestThreads:
         try:
             with pytest.raises(Interrupted):
                 side_by_side([short, short], interrupt, 2)
-            assert threading.active_count() == 1
+            assert set(threading.enumerate()) <= threads_before
         finally:
             torch.set_num_threads(before)
 
     def test_an_error_in_one_thread_ends_the_others(self, threads: int) -> None:
+        threads_before = set(threading.enumerate())
+
         def endless(beat: Heartbeat) -> int:
             while True:
                 beat()
@@ -302,7 +304,7 @@ class TestThreads:
 
         with pytest.raises(ValueError, match="broken"):
             side_by_side([broken, *[endless] * (threads - 1)], lambda: None, threads)
-        assert threading.active_count() == 1
+        assert set(threading.enumerate()) <= threads_before
         assert torch.get_num_threads() == threads
 
     def test_results_come_in_order(self, threads: int) -> None:
