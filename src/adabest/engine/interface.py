@@ -114,12 +114,23 @@ class Answers(NamedTuple):
         """The answers of some clients and of others as one."""
         if len(parts) == 1:
             return parts[0]
+        joined: dict[tuple[int, ...], Tensor] = {}  # by ids: models that are replies, too, are copied once
+
+        def join(fields: Sequence[Tensor]) -> Tensor:
+            key = tuple(map(id, fields))
+            if key not in joined:
+                joined[key] = torch.cat(list(fields))
+            return joined[key]
+
+        def of_each(stacked: Sequence[Any]) -> Any:
+            return type(stacked[0])(*map(join, zip(*stacked, strict=True)))
+
         models = [part.models for part in parts if part.models is not None]
         return cls(
             clients=[client for part in parts for client in part.clients],
-            states=_joined([part.states for part in parts]),
-            replies=_joined([part.replies for part in parts]),
-            models=torch.cat(models) if models else None,
+            states=of_each([part.states for part in parts]),
+            replies=of_each([part.replies for part in parts]),
+            models=join(models) if models else None,
             steps=[steps for part in parts for steps in part.steps],
             scores=tuple(scores for part in parts for scores in part.scores),
         )
@@ -171,8 +182,3 @@ def context_of(server: ServerContext, steps: Tensor, samples: Tensor) -> ClientC
 def stacked_states(parts: Sequence[Any]) -> Any:
     """The states or replies of several clients as one, with a first dimension for the clients."""
     return type(parts[0])(*map(torch.stack, zip(*parts, strict=True)))
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    """States or replies of some clients and of others as one."""
-    return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))
