@@ -1,6 +1,5 @@
 """Rounds that are settled later, as on a GPU: the same states, and a divergence that is found late is told the same."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,10 @@ import pytest
 import torch
 from recording import NAMES, make
 from side_by_side import Case, StackedEngine, simulate
-from tiny_runs import Bomb, break_off, results, run, tiny
+from tiny_runs import Bomb, Faulty, break_off, results, run, tiny
 from torch import Tensor
 
 import adabest
-from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival, send
 from adabest.engine.lanes import Lane, advance
@@ -113,16 +111,6 @@ def test_callbacks_of_a_user_see_settled_rounds_alone(tmp_path: Path) -> None:
 
     settings: dict[str, Any] = {"algorithm": "tiny_runs:Bomb", "fuse": 4, "rounds": 9, "evaluate_every": 9}
     assert run(tmp_path, callbacks=[Seeing()], **settings).round == 4
-
-
-@dataclass(frozen=True)
-class Faulty(FedAvg):
-    """FedAvg with a bug that shows in round 3."""
-
-    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
-        if context.round == 3:
-            raise ZeroDivisionError("a bug")
-        return super().server_step(server, cloud, replies, context)
 
 
 @pytest.mark.usefixtures("late")

@@ -90,6 +90,16 @@ class Bomb(FedAvg):
 
 
 @dataclass(frozen=True)
+class Faulty(FedAvg):
+    """FedAvg with a bug that shows in round 3."""
+
+    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        if context.round == 3:
+            raise ZeroDivisionError("a bug")
+        return super().server_step(server, cloud, replies, context)
+
+
+@dataclass(frozen=True)
 class Several(AdaBest):
     """AdaBest with hyper-parameters of every type that a setting may have."""
 

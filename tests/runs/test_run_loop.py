@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ import pytest
 import torch
 from slow_checkpoints import SlowCheckpoints
 from tiny_runs import Bomb, Diary, Killed, contents, dies_at, ends_after, log, resume, run, tiny
-from torch import Tensor
 
 import adabest
-from adabest.algorithms.base import Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
@@ -356,19 +353,9 @@ class TestInterruption:
         assert [left[0], left[2]] == [("interrupted", 2)] * 2
 
 
-@dataclass(frozen=True)
-class Broken(FedAvg):
-    """FedAvg with a bug that shows in round 3."""
-
-    def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
-        if context.round == 3:
-            raise ZeroDivisionError("a bug")
-        return super().server_step(server, cloud, replies, context)
-
-
 @pytest.mark.usefixtures("trusting")
 class TestErrors:
-    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": f"{__name__}:Broken"}, {"seed": 1})
+    SETTINGS: tuple[dict[str, Any], ...] = ({"seed": 0}, {"algorithm": "tiny_runs:Faulty"}, {"seed": 1})
 
     def test_an_error_in_one_lane_ends_all_and_each_has_its_last_round(self, tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):
