@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adabest.runs.files.run_verification import Finding
     from adabest.runs.settings.config import Config
     from adabest.runs.stored_run import Run
+    from adabest.tasks.one_client import one_client_task
 
     __version__: str
 
@@ -87,6 +88,7 @@ _HOMES = {
     "runs.files.run_verification": ("Finding",),
     "runs.settings.config": ("Config",),
     "runs.stored_run": ("Run",),
+    "tasks.one_client": ("one_client_task",),
 }
 
 __all__ = [
@@ -131,6 +133,7 @@ __all__ = [
     "illustrate",
     "list_runs",
     "load",
+    "one_client_task",
     "partition",
     "reproduce",
     "resume",

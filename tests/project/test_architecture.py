@@ -175,6 +175,7 @@ def test_only_the_engine_knows_of_devices() -> None:
         "runs/callbacks/memory_use.py",
         "runs/process_settings.py",
         "tasks/classification.py",
+        "tasks/one_client.py",
     }
     assert len(knowing) > len(outside)
 

@@ -156,7 +156,7 @@ def from_arrays(
     Raises:
         InputError: If the arrays don't fit together; the message names the array.
     """
-    arrays = dict(zip(_ARRAYS, map(_as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
+    arrays = dict(zip(_ARRAYS, map(as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
     if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
         wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
         arrays |= {key: arrays[key].to(wider) for key in ("x_train", "x_test")}
@@ -204,7 +204,16 @@ def from_npz(path: Path) -> Dataset:
         raise InputError(f"data set file {path}: {error}") from error
 
 
-def _as_tensor(key: str, value: Any) -> Tensor:
+def as_tensor(key: str, value: Any) -> Tensor:
+    """Inputs or labels of samples as a tensor on the CPU, of a type that data sets have.
+
+    Args:
+        key: The name of the array, as in ``from_arrays``: ``x_`` for inputs, ``y_`` for labels.
+        value: A NumPy array, a tensor, or nested sequences of numbers.
+
+    Raises:
+        InputError: If it can't be used; the message names the array.
+    """
     try:
         if isinstance(value, Tensor):
             tensor = value.detach().cpu()

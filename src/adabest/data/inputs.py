@@ -1,11 +1,12 @@
 """Inputs of samples: an ordinary tensor, or an object that makes samples on access."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 
+@runtime_checkable
 class Inputs(Protocol):
     """The part of a tensor's interface that training needs, for inputs ``[samples, *shape]`` that aren't in memory."""
 

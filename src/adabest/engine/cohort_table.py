@@ -64,15 +64,15 @@ def _columns(request: Request, clients: Sequence[int]) -> np.ndarray:
     """Seed, round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
     task, count = _task(request), len(clients)
     chosen = np.asarray(clients, dtype=np.int64)
-    offsets = task.partition.offsets
+    starts, samples = task.partition.spans(chosen)
     return np.stack(
         [
             np.full(count, random.signed(task.seed), dtype=np.int64),
             np.full(count, request.context.round, dtype=np.int64),
             chosen,
             np.array([task.steps(client) for client in clients], dtype=np.int64),
-            offsets[chosen + 1] - offsets[chosen],
-            offsets[chosen],
+            samples,
+            starts,
         ]
     )
 

@@ -66,9 +66,20 @@ class Partition:
         """n_i of every client."""
         return np.diff(self.offsets)
 
+    @property
+    def training_samples(self) -> np.ndarray:
+        """n_i of the training clients."""
+        counts: np.ndarray = self.samples[self.training]
+        return counts
+
     def of(self, client: int) -> np.ndarray:
         """The sample indices of one client."""
         return self.indices[self.offsets[client] : self.offsets[client + 1]]
+
+    def spans(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the samples of some clients start in ``indices``, and how many they are."""
+        starts = self.offsets[clients]
+        return starts, self.offsets[clients + 1] - starts
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -115,7 +115,7 @@ class ClassificationTask:
         augmentation: Augmentation = none,
         epochs: int = 5,
         batch_size: int = 45,
-        local_steps: Literal["own", "mean"] = "own",
+        local_steps: Literal["own", "mean"] | int = "own",
         seed: int = 0,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
@@ -125,6 +125,8 @@ class ClassificationTask:
             raise InputError(f"epochs = {epochs}: clients need at least one pass over their samples")
         if batch_size < 1:
             raise InputError(f"batch_size = {batch_size}: a batch needs at least one sample")
+        if isinstance(local_steps, int) and local_steps < 1:
+            raise InputError(f"steps = {local_steps}: clients make at least one step")
         device = device or torch.device("cpu")
         self.partition = partition
         self.model = VectorModel(module, device, dtype)
@@ -137,10 +139,9 @@ class ClassificationTask:
         self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
-        self._mean_steps = None
+        self._same_steps = local_steps if isinstance(local_steps, int) else None
         if local_steps == "mean":
-            mean_samples = partition.samples[partition.training].mean()
-            self._mean_steps = epochs * int(np.ceil(mean_samples / batch_size))
+            self._same_steps = epochs * int(np.ceil(partition.training_samples.mean() / batch_size))
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
@@ -154,20 +155,19 @@ class ClassificationTask:
 
     def samples(self, client: int) -> int:
         """n_i."""
-        return int(self.partition.offsets[client + 1] - self.partition.offsets[client])
+        return len(self.partition.of(client))
 
     def steps(self, client: int) -> int:
-        """K_i: the client's own number of batches, or everyone's mean if so configured."""
-        if self._mean_steps is not None:
-            return self._mean_steps
-        return self._epochs * int(batches_per_epoch(self.samples(client), self.batch_size))
+        """K_i: the client's own number of batches, or everyone's mean or given number if so configured."""
+        own = self.samples(client)  # asked first, so that a client which isn't there is refused in any case
+        return self._same_steps or self._epochs * int(batches_per_epoch(own, self.batch_size))
 
     @functools.cached_property
     def most_steps(self) -> int:
         """The largest K_i; cached, since it takes a pass over the whole population."""
-        if self._mean_steps is not None:
-            return self._mean_steps
-        most = int(self.partition.samples[self.partition.training].max())
+        if self._same_steps is not None:
+            return self._same_steps
+        most = int(self.partition.training_samples.max())
         return self._epochs * int(batches_per_epoch(most, self.batch_size))
 
     @functools.cached_property
@@ -197,7 +197,13 @@ class ClassificationTask:
         return total
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-        """Loss and accuracy on the test set."""
+        """Loss and accuracy on the test set.
+
+        Raises:
+            InputError: If there is none.
+        """
+        if len(self.data.y_test) == 0:
+            raise InputError(f"data set {self.data.dataset.name} has no test samples; give x_test and y_test")
         loss, right = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
         return Scores(loss, float(right.mean()))
 
@@ -274,7 +280,9 @@ class ClassificationTask:
         Raises:
             InputError: If one of them can't be used.
         """
-        x, y = self._normalise(self.data.x_train[:2]), self.data.y_train[:2]
+        # A single sample is taken twice: batches are always full, and some layers need more than one sample.
+        two: Any = slice(2) if len(self.data.y_train) > 1 else torch.zeros(2, dtype=torch.int64, device=self._device)
+        x, y = self._normalise(self.data.x_train[two]), self.data.y_train[two]
         of_ours = self.augmentation in (none, flip_crop)
         tried = x.cpu() if of_ours else x  # on a GPU every first operation takes long: its code has to be loaded
         try:

@@ -88,7 +88,8 @@ class GpuEvaluator:
             device_clock: Measures how long a GPU works.
 
         Raises:
-            Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy or the data aren't tensors.
+            Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy, the data aren't tensors, or
+                none of them are for tests.
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
@@ -97,6 +98,8 @@ class GpuEvaluator:
             raise Unbatchable("the loss isn't cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
             raise Unbatchable("the data aren't tensors")
+        if len(task.data.y_test) == 0:
+            raise Unbatchable("there are no test samples")
         self._task = task
         self._setting = replace(own, operand=operand or own.master)
         self._device = task.model.vector.device
