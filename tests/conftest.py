@@ -18,6 +18,9 @@ settings.load_profile("adabest")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Some virtual machines announce Intel's matrix units (AMX) and then refuse their instructions, which bfloat16 would use.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
 # The models of the tests are tiny: more threads only make them wait for each other.
 torch.set_num_threads(1)
 

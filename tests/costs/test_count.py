@@ -172,7 +172,7 @@ class TestCounts:
                 algorithm, task, np.arange(4), training=training, attendance=Attendance(participation=1.0)
             )
             simulation.step()
-            engine, context = ReferenceEngine(no_heartbeat), simulation._context(2, 0)
+            engine, context = ReferenceEngine(no_heartbeat), simulation.context(2, 0)
             message = algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
             clients = {0: simulation.client_state(0)}
             counter = OperationCounter()

@@ -279,7 +279,7 @@ class TestRounds:
             simulation.step()
         metrics = simulation.step(evaluate=True)
         assert metrics is not None
-        context = simulation._context(6, 0)
+        context = simulation.context(6, 0)
         message = simulation._algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
         norms = [
             float(0.5 * message.mean_samples / task.counts[client] * simulation.client_state(client).h.norm())

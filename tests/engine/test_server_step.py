@@ -115,7 +115,7 @@ def test_a_population_of_its_own_keeps_a_step_apart() -> None:
     kinds = set()
     for size in (10.0, 10.0, 11.0):
         simulation = simulate(FedDyn(), MLP, ReferenceEngine)
-        context = simulation._context(1, 0)
+        context = simulation.context(1, 0)
         assert context.known_population is not None
         population = type(context.known_population)(size, context.known_population.mean_samples)
         found = type(context)(**{**vars(context), "known_population": population})

@@ -7,8 +7,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from adabest.algorithms import forms
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, Nothing, Replies, ServerContext, Update, Work
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.forms import Model, Number, Vector
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class FedAvgM(FedAvg):
     class Server(NamedTuple):
         """v."""
 
-        momentum: Tensor
+        momentum: Vector
 
     def server_init(self, cloud: Tensor) -> Server:
         return self.Server(torch.zeros_like(cloud))
@@ -58,8 +60,8 @@ class FedAdam(FedAvg):
     class Server(NamedTuple):
         """m and v."""
 
-        first: Tensor
-        second: Tensor
+        first: Vector
+        second: Vector
 
     def server_init(self, cloud: Tensor) -> Server:
         return self.Server(torch.zeros_like(cloud), torch.full_like(cloud, self.tau**2))
@@ -88,12 +90,14 @@ class FedNova(Algorithm):
     scored_weight: ClassVar[str] = "samples"
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"direction": ("samples",), "steps": ("samples",)}
 
-    class Reply(NamedTuple):
-        """d_i, K_i and n_i."""
+    Message = FedAvg.Message
 
-        direction: Tensor
-        steps: Tensor
-        samples: Tensor
+    class Reply(NamedTuple):
+        """d_i, K_i and n_i; a difference, which θ_i follows from to rounding only, so there is no scored model."""
+
+        direction: Vector
+        steps: Number
+        samples: Number
 
     def downlink(self, server: Nothing, cloud: Tensor, context: ServerContext) -> FedAvg.Message:
         return FedAvg.Message(cloud)
@@ -127,7 +131,7 @@ class SlowMo(FedAvg):
     class Server(NamedTuple):
         """u."""
 
-        momentum: Tensor
+        momentum: Vector
 
     def server_init(self, cloud: Tensor) -> Server:
         return self.Server(torch.zeros_like(cloud))
@@ -154,14 +158,16 @@ class VrlSgd(Algorithm):
     class Client(NamedTuple):
         """h_i as it was in the last round, what was sent then, and 1/(K_i η) of then: 0 before the first round."""
 
-        h: Tensor
-        sent: Tensor
-        pace: Tensor
+        h: Vector
+        sent: Model
+        pace: Number
+
+    Message = FedAvg.Message
 
     class Reply(NamedTuple):
         """θ_i."""
 
-        model: Tensor
+        model: Model
 
     def client_init(self, cloud: Tensor) -> Client:
         return self.Client(torch.zeros_like(cloud), torch.zeros_like(cloud), torch.zeros_like(cloud[..., :1]))
@@ -204,13 +210,18 @@ class FedDane(Algorithm):
     class Vector(NamedTuple):
         """∇F_i(θ) on the client between the phases, g on the server; as a reply, the gradient and then the model."""
 
-        vector: Tensor
+        vector: forms.Vector
+
+    Server = Client = Reply = Vector
 
     class Message(NamedTuple):
         """θ and g."""
 
-        cloud: Tensor
-        gradient: Tensor
+        cloud: Model
+        gradient: forms.Vector
+
+    def client_model(self, message: Message, reply: Vector, context: ServerContext) -> Tensor:
+        return reply.vector
 
     def server_init(self, cloud: Tensor) -> Vector:
         return self.Vector(torch.zeros_like(cloud))

@@ -17,6 +17,7 @@ from adabest.algorithms.base import (
     check_count,
     check_range,
 )
+from adabest.algorithms.forms import Count, Model, Number, Total, Vector
 from adabest.algorithms.plateau import decay_on_plateau, no_norms
 from adabest.algorithms.progressive import count, mean_seen, nothing_seen
 
@@ -59,29 +60,29 @@ class AdaBest(Algorithm):
     class Server(NamedTuple):
         """θ̄ of the last round, what n̄_t is made of, β, and the last ‖h‖ if β may decay."""
 
-        aggregate: Tensor
-        samples_seen: Tensor
-        replies_seen: Tensor
-        beta: Tensor
+        aggregate: Model
+        samples_seen: Total
+        replies_seen: Total
+        beta: Total
         h_norms: Tensor
 
     class Client(NamedTuple):
         """h_i, unscaled, and t'_i."""
 
-        h: Tensor
-        last_round: Tensor
+        h: Vector
+        last_round: Count
 
     class Message(NamedTuple):
         """θ and n̄_t."""
 
-        cloud: Tensor
-        mean_samples: Tensor
+        cloud: Model
+        mean_samples: Number
 
     class Reply(NamedTuple):
         """θ_i and n_i."""
 
-        model: Tensor
-        samples: Tensor
+        model: Model
+        samples: Number
 
     @property
     def stackable(self) -> bool:

@@ -36,7 +36,8 @@ n̄          ``mean_samples``     mean samples per client
 Vectors have the shape ``[..., P]`` with any leading batch dimensions, and numbers are floats or have the shape
 ``[..., 1]``, so the formulas need no indexing: an engine may hand over one client or a thousand, and several runs at
 once whose learning rates or populations differ. States, messages and replies are NamedTuples of tensors, which an
-engine can stack, store and count without knowing their names.
+engine can stack, store and count without knowing their names. An algorithm declares them as its classes ``Server``,
+``Client``, ``Message`` and ``Reply`` (see ``forms``), so that whoever receives one can check it.
 
 What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under
 several weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's
@@ -54,6 +55,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from adabest.algorithms.forms import Form, forms_of
 from adabest.errors import InputError, nearest
 
 Scalar = float | Tensor  # a tensor of shape [..., 1]
@@ -143,9 +145,13 @@ class UndeclaredPopulationError(Exception):
 
 
 class Replies(ABC):
-    """The replies of a round, averaged by the engine."""
+    """The accepted replies of a round, averaged by the engine.
 
-    count: int
+    Attributes:
+        count: |P|, how many there are. Where they are averaged on a GPU, a tensor ``[..., 1]`` there.
+    """
+
+    count: Scalar
 
     @abstractmethod
     def mean(self, field: str, weight: str = "one") -> Tensor:
@@ -155,6 +161,10 @@ class Replies(ABC):
             field: The field x to average.
             weight: ``one``, or a scalar field v of the same reply. The pair must stand in ``Algorithm.means``.
         """
+
+    def share_of(self, population: Population) -> Scalar:
+        """|P| / |S|: the share of the population that these replies come from."""
+        return self.count / population.size
 
     def total(self, field: str) -> Tensor:
         """The sum of a field of counts, in float64. Its mean under ``one`` must be declared.
@@ -189,6 +199,9 @@ class Nothing(NamedTuple):
 class Algorithm(ABC):
     """A federated algorithm: hyper-parameters and pure functions on vectors. Subclasses are frozen dataclasses.
 
+    A subclass declares ``Message`` and ``Reply``, and ``Server`` and ``Client`` where they keep something, as
+    NamedTuples whose fields have the types of ``forms``.
+
     Attributes:
         needs_population: Whether the server must be told |S^t| and n̄.
         scored_weight: The weight of each client's model in the scored model, ``one`` or ``samples``.
@@ -201,6 +214,22 @@ class Algorithm(ABC):
     scored_weight: ClassVar[str] = "one"
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",)}
     phases: ClassVar[tuple[Work, ...]] = (Work.TRAIN,)
+
+    def server_type(self) -> type[Any]:
+        """The NamedTuple that the server keeps."""
+        return _declared(self, "Server", Nothing)
+
+    def client_type(self) -> type[Any]:
+        """The NamedTuple that a client keeps."""
+        return _declared(self, "Client", Nothing)
+
+    def message_type(self, phase: int) -> type[Any]:
+        """The NamedTuple that is sent to clients in a phase."""
+        return _declared(self, "Message")
+
+    def reply_type(self, phase: int) -> type[Any]:
+        """The NamedTuple that a client sends back in a phase."""
+        return _declared(self, "Reply")
 
     @property
     def stackable(self) -> bool:
@@ -235,6 +264,16 @@ class Algorithm(ABC):
     def server_step(self, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         """The server's next state, the aggregate and the cloud model, from the averaged replies."""
 
+    def client_model(self, message: Any, reply: Any, context: ServerContext) -> Tensor | None:
+        """θ_i, the model that client i has trained, as it follows from what was sent and what came back.
+
+        None if it can't be told from them, or if the phase isn't the one whose models count: then the run has no scored
+        model. By default the reply's field that is declared as a ``Model``, or called ``model``.
+        """
+        forms = forms_of(type(reply))
+        name = next((name for name, form in forms.items() if form is Form.MODEL), "model")
+        return getattr(reply, name, None)
+
     def server_numbers(self, server: Any) -> Mapping[str, Tensor]:
         """Numbers of the server's state that become metrics, by name."""
         return {}
@@ -242,6 +281,16 @@ class Algorithm(ABC):
     def client_estimate(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
         """h_i at the scale in which it acts on the gradient, for the metrics; None if the algorithm has none."""
         return None
+
+
+def _declared(algorithm: Algorithm, name: str, default: type[Any] | None = None) -> type[Any]:
+    found: type[Any] | None = getattr(type(algorithm), name, default)
+    if found is None:
+        raise InputError(
+            f"algorithm {type(algorithm).__name__} declares no {name}: its class should hold a NamedTuple of that name, "
+            f"or say what it is, as in `{name} = FedAvg.{name}`"
+        )
+    return found
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

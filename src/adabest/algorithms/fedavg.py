@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, Nothing, Replies, ServerContext, Update
+from adabest.algorithms.forms import Model, Number
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,13 @@ class FedAvg(Algorithm):
     class Message(NamedTuple):
         """θ."""
 
-        cloud: Tensor
+        cloud: Model
 
     class Reply(NamedTuple):
         """θ_i and n_i."""
 
-        model: Tensor
-        samples: Tensor
+        model: Model
+        samples: Number
 
     @property
     def stackable(self) -> bool:

@@ -17,6 +17,7 @@ from adabest.algorithms.base import (
     check_choice,
     check_range,
 )
+from adabest.algorithms.forms import Model, Number, Total, Vector
 from adabest.algorithms.progressive import count, mean_seen, nothing_seen, ratio
 
 
@@ -54,35 +55,38 @@ class FedDyn(Algorithm):
     class Server(NamedTuple):
         """h, and what a progressive n̄ is made of."""
 
-        h: Tensor
-        samples_seen: Tensor
-        replies_seen: Tensor
+        h: Vector
+        samples_seen: Total
+        replies_seen: Total
 
     class Client(NamedTuple):
         """h_i, unscaled."""
 
-        h: Tensor
+        h: Vector
 
     class Message(NamedTuple):
         """θ and n̄."""
 
-        cloud: Tensor
-        mean_samples: Tensor
+        cloud: Model
+        mean_samples: Number
 
     class Reply(NamedTuple):
         """θ_i."""
 
-        model: Tensor
+        model: Model
 
     class CountedReply(NamedTuple):
         """θ_i and n_i, for a progressive n̄."""
 
-        model: Tensor
-        samples: Tensor
+        model: Model
+        samples: Number
 
     @property
     def stackable(self) -> bool:
         return True
+
+    def reply_type(self, phase: int) -> type[Any]:
+        return self.CountedReply if self.sample_mean == "progressive" else self.Reply
 
     def server_init(self, cloud: Tensor) -> Server:
         nothing = nothing_seen(cloud)
@@ -113,7 +117,7 @@ class FedDyn(Algorithm):
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
-        h = server.h + (replies.count / context.population.size) * (cloud - aggregate)
+        h = server.h + replies.share_of(context.population) * (cloud - aggregate)
         counts = count(server, replies) if self.sample_mean == "progressive" else server[1:]
         return Update(self.Server(h, *counts), aggregate, cloud=aggregate - h, h=h)
 

@@ -17,6 +17,7 @@ from adabest.algorithms.base import (
     Update,
     check_choice,
 )
+from adabest.algorithms.forms import Model, Number, Total, Vector
 from adabest.algorithms.progressive import count, mean_seen, nothing_seen, ratio
 
 
@@ -55,38 +56,41 @@ class Scaffold(Algorithm):
     class Server(NamedTuple):
         """h, and what a progressive n̄ is made of."""
 
-        h: Tensor
-        samples_seen: Tensor
-        replies_seen: Tensor
+        h: Vector
+        samples_seen: Total
+        replies_seen: Total
 
     class Client(NamedTuple):
         """h_i."""
 
-        h: Tensor
+        h: Vector
 
     class Message(NamedTuple):
         """θ, h and n̄."""
 
-        cloud: Tensor
-        h: Tensor
-        mean_samples: Tensor
+        cloud: Model
+        h: Vector
+        mean_samples: Number
 
     class Reply(NamedTuple):
         """θ_i and w_i Δh_i."""
 
-        model: Tensor
-        weighted_change: Tensor
+        model: Model
+        weighted_change: Vector
 
     class CountedReply(NamedTuple):
         """θ_i, w_i Δh_i and n_i, for a progressive n̄."""
 
-        model: Tensor
-        weighted_change: Tensor
-        samples: Tensor
+        model: Model
+        weighted_change: Vector
+        samples: Number
 
     @property
     def stackable(self) -> bool:
         return True
+
+    def reply_type(self, phase: int) -> type[Any]:
+        return self.CountedReply if self._progressive else self.Reply
 
     def server_init(self, cloud: Tensor) -> Server:
         nothing = nothing_seen(cloud)
@@ -115,7 +119,7 @@ class Scaffold(Algorithm):
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
-        h = server.h + (replies.count / context.population.size) * replies.mean("weighted_change")
+        h = server.h + replies.share_of(context.population) * replies.mean("weighted_change")
         return Update(self._server(h, server, replies), aggregate, cloud=aggregate, h=h)
 
     def client_estimate(self, client: Client, message: Message, context: ClientContext) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Replies, ServerContext, Update
+from adabest.algorithms.forms import Model, Number
 from adabest.algorithms.progressive import ratio
 from adabest.algorithms.scaffold import Scaffold
 
@@ -40,17 +41,17 @@ class ScaffoldM(Scaffold):
     class Reply(NamedTuple):
         """θ_i, w_i / K_i and w_i."""
 
-        model: Tensor
-        pace: Tensor
-        weight: Tensor
+        model: Model
+        pace: Number
+        weight: Number
 
     class CountedReply(NamedTuple):
         """θ_i, w_i / K_i, w_i and n_i, for a progressive n̄."""
 
-        model: Tensor
-        pace: Tensor
-        weight: Tensor
-        samples: Tensor
+        model: Model
+        pace: Number
+        weight: Number
+        samples: Number
 
     @property
     def stackable(self) -> bool:
@@ -70,5 +71,5 @@ class ScaffoldM(Scaffold):
         aggregate = replies.mean("model")
         pull = replies.mean("pace") / self._eta(context) * (cloud - replies.mean("model", "pace"))
         change = pull - replies.mean("weight") * server.h
-        h = server.h + (replies.count / context.population.size) * change
+        h = server.h + replies.share_of(context.population) * change
         return Update(self._server(h, server, replies), aggregate, cloud=aggregate, h=h)

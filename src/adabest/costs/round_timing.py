@@ -109,16 +109,15 @@ class _TimedEngine:
         self._engine, self._heartbeat, self._timer = engine, heartbeat, timer
         self.spent, self.took_part = Spent(), 0
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """Has the other engine do the work, and times it."""
         self.took_part = self.took_part or sum(len(request.clients) for request in requests)
         device = requests[0].message.cloud.device
         begin = read_clocks(device)
         answers = self._engine.exchange(requests)
         self.spent = self.spent.plus(read_clocks(device).minus(begin))
-        for request, answer in zip(requests, answers, strict=True):
-            if not isinstance(answer, Diverged):
-                self._repeat_without_gradients(request)
+        for request in requests:
+            self._repeat_without_gradients(request)
         return answers
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:

@@ -21,7 +21,7 @@ def kept_bytes(simulation: Simulation) -> dict[str, Number]:
         "client": whole_or_fraction(Fraction(of_states, len(seen))),
         "server": message_bytes(state.server),
         "scored_client": whole_or_fraction(Fraction(of_models, len(seen))),
-        "scored_server": state.scored.total.nbytes,
+        "scored_server": 0 if state.scored is None else state.scored.pieces().bytes,
     }
 
 

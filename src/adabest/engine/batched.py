@@ -7,16 +7,18 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from adabest.algorithms.base import Work
+from adabest.algorithms.forms import blank, find_fault
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
+from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.memory_tiers import ran_out_of_memory
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
-from adabest.errors import Diverged
 from adabest.tasks.base import Heartbeat, Task
 from adabest.tasks.classification import ClassificationTask
 
@@ -51,9 +53,9 @@ class BatchedEngine:
         self._one_by_one = set[Hashable]()  # kinds of tasks that can't be batched
         self._tasks: dict[Hashable, Task] = {}  # keeps one task of each kind alive: a kind contains id()s
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """Executes requests, those whose models and batches have the same shapes at the same time."""
-        answers: dict[int, Answers | Diverged] = {}
+        answers: dict[int, Answers] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, request in enumerate(requests):
             task, trains = request.task, request.work is Work.TRAIN
@@ -163,14 +165,18 @@ def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
 def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
-    states, replies = request.algorithm.client_finish(job.states, request.message, result.models, job.context)
+    algorithm, like = request.algorithm, request.message.cloud
+    states, replies = algorithm.client_finish(job.states, request.message, result.models, job.context)
+    kind = algorithm.reply_type(request.context.phase)
+    replies = _for_each(replies, count) if hasattr(replies, "_fields") else replies
+    fault = find_fault(kind, replies, like, leading=(count,))
     return Answers(
         clients=job.clients,
-        states=_for_each(states, count),
-        replies=_for_each(replies, count),
-        models=result.models,
+        states=sound_states(_for_each(states, count), job.states),
+        replies=replies if fault is None else stacked_states([blank(kind, like)] * count),
         steps=job.steps,
         scores=(result.scores,),
+        faults={} if fault is None else dict.fromkeys(job.clients, fault),
     )
 
 
@@ -181,4 +187,6 @@ def _current_device(device: torch.device) -> contextlib.AbstractContextManager[A
 
 def _for_each(stacked: Any, clients: int) -> Any:
     """A state or reply of several clients; what has no dimension for the clients is the same for all of them."""
-    return type(stacked)(*(f if f.ndim > 1 else f.expand(clients, *f.shape) for f in stacked))
+    return type(stacked)(
+        *(f.expand(clients, *f.shape) if isinstance(f, Tensor) and f.ndim <= 1 else f for f in stacked)
+    )

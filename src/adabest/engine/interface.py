@@ -4,22 +4,23 @@ An engine does the clients' side of a phase. The server's side (``simulation``) 
 are advanced together, as lanes, send their requests at the same time, and an engine may train all their clients at
 once.
 
-The envelopes leave room for clients whose states aren't in this process: then a request has None in their places, and
-the answers have None for the states, and for the models if these stay there as well. The engines here and the
-simulation always have both. Nothing else in a request or an answer belongs to one client and lasts longer than a round.
+A client's state lives where the client lives. Where that is this process, a request has the states, and the answers
+have the new ones. Where clients live elsewhere (``engine.distributed``, a real federation), a request has None in the
+places of states, and ``ClientSide`` knows how to reach them. Nothing else in a request or an answer belongs to one
+client and lasts longer than a round.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, ClientContext, ServerContext, Work
+from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Work
 from adabest.engine.arrival import Arrival
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.local_step import LocalTraining
-from adabest.errors import Diverged
 from adabest.tasks.base import Task
 
 
@@ -31,8 +32,7 @@ class Request(NamedTuple):
         task: The objectives of the clients.
         training: The settings of local training.
         work: Whether clients train or compute full gradients.
-        clients: The cohort, with each client's state; None where the engine keeps the state itself. The engines of this
-            package keep none.
+        clients: The cohort, with each client's state; None for a client that lives elsewhere.
         message: What the server sent.
         context: The round, as the server sees it.
     """
@@ -76,18 +76,29 @@ class TrainingScores(NamedTuple):
             columns[:, place] = torch.tensor(numbers, dtype=torch.float64)
         return cls(clients, Arrival(columns))
 
-    def read(self) -> tuple[list[float], list[float]]:
-        """The mean losses and the mean accuracies of the clients.
-
-        Raises:
-            Diverged: If the loss of a step isn't finite.
-        """
+    def read(self) -> list["ClientScores"]:
+        """The scores, client by client."""
         own = self.numbers.read()[:, self.first : self.first + len(self.clients)]
-        losses, accuracies, steps, bad_losses = own.tolist()
-        for client, step, loss in zip(self.clients, steps, bad_losses, strict=True):
-            if step >= 0:
-                raise Diverged(f"the training loss of client {client} at local step {int(step)} is {loss}")
-        return losses, accuracies
+        columns = zip(self.clients, *own.tolist(), strict=True)
+        return [ClientScores(client, loss, accuracy, int(step), bad) for client, loss, accuracy, step, bad in columns]
+
+
+class ClientScores(NamedTuple):
+    """The course of one client's local training.
+
+    Attributes:
+        client: The client.
+        loss: The mean loss over its steps.
+        accuracy: The mean accuracy over its steps.
+        bad_step: The first step whose loss isn't finite, from 0; −1 if there is none.
+        bad_loss: The loss of that step.
+    """
+
+    client: int
+    loss: float
+    accuracy: float
+    bad_step: int
+    bad_loss: float
 
 
 class Answers(NamedTuple):
@@ -95,44 +106,37 @@ class Answers(NamedTuple):
 
     Attributes:
         clients: The clients, in the order of the request.
-        states: What each keeps until its next round, as one state; None where the engine keeps them.
+        states: What each keeps until its next round, as one state; None where clients keep it elsewhere.
         replies: What each sends to the server, as one reply.
-        models: Their trained models; None if the phase had no training, or where the engine keeps the models.
         steps: The number of local steps that each made.
         scores: How their training went, some clients after others; empty if there was none.
+        faults: What is wrong with the names, shapes or types of replies, by client. Their rows in ``replies`` are
+            blank.
     """
 
     clients: list[int]
     states: Any
     replies: Any
-    models: Tensor | None
     steps: list[int]
     scores: tuple[TrainingScores, ...]
+    faults: Mapping[int, str] = MappingProxyType({})
 
     @classmethod
     def joined(cls, parts: Sequence["Answers"]) -> "Answers":
         """The answers of some clients and of others as one."""
         if len(parts) == 1:
             return parts[0]
-        joined: dict[tuple[int, ...], Tensor] = {}  # by ids: models that are replies, too, are copied once
-
-        def join(fields: Sequence[Tensor]) -> Tensor:
-            key = tuple(map(id, fields))
-            if key not in joined:
-                joined[key] = torch.cat(list(fields))
-            return joined[key]
 
         def of_each(stacked: Sequence[Any]) -> Any:
-            return type(stacked[0])(*map(join, zip(*stacked, strict=True)))
+            return type(stacked[0])(*map(torch.cat, zip(*stacked, strict=True)))
 
-        models = [part.models for part in parts if part.models is not None]
         return cls(
             clients=[client for part in parts for client in part.clients],
             states=of_each([part.states for part in parts]),
             replies=of_each([part.replies for part in parts]),
-            models=join(models) if models else None,
             steps=[steps for part in parts for steps in part.steps],
             scores=tuple(scores for part in parts for scores in part.scores),
+            faults={client: fault for part in parts for client, fault in part.faults.items()},
         )
 
 
@@ -142,16 +146,31 @@ class Engine(Protocol):
     Engines call a heartbeat between local steps. What it raises leaves ``exchange``.
     """
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
-        """Executes the requests of several runs.
-
-        Returns:
-            For each request its answers, or ``Diverged`` if the engine knows already that a training loss isn't finite.
-            The divergence of one run doesn't affect the others.
-        """
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
+        """Executes the requests of several runs; one result per request."""
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
         """Judges the models of several runs; one result per request."""
+
+
+def server_context(
+    training: LocalTraining, round_number: int, phase: int = 0, population: Population | None = None
+) -> ServerContext:
+    """The context of a phase of a round.
+
+    Args:
+        training: The settings of local training, which have the learning rate.
+        round_number: t, from 1.
+        phase: Which exchange of the round this is, from 0.
+        population: |S^t| and n̄, for an algorithm that declares that it needs them.
+    """
+    return ServerContext(
+        round=round_number,
+        phase=phase,
+        eta=training.eta(round_number),
+        base_eta=training.learning_rate,
+        known_population=population,
+    )
 
 
 def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:

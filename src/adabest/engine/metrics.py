@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from adabest.engine.evaluation import EvaluationResult
-from adabest.engine.interface import Answers
+from adabest.engine.interface import ClientScores
 from adabest.engine.state import State
 from adabest.errors import Diverged
 
@@ -22,7 +22,8 @@ def measure(
     after: State,
     *,
     evaluation: EvaluationResult,
-    answers: Sequence[Answers],
+    scores: Sequence[ClientScores],
+    cohort: int,
     present: int,
     estimate_norms: Tensor,
     server_numbers: Mapping[str, Tensor],
@@ -35,7 +36,8 @@ def measure(
         before: The state that the round began with.
         after: The state that it leads to.
         evaluation: The scores of the models of ``after``.
-        answers: The clients' answers in each phase of the round.
+        scores: How the training of the clients went whose replies were accepted, in each phase of the round.
+        cohort: How many clients took part; 0 in a round that was skipped.
         present: |S^t|.
         estimate_norms: ‖h_i‖ of all clients that have taken part, float64 ``[clients]``.
         server_numbers: Numbers of the server's state that the algorithm reports.
@@ -44,20 +46,21 @@ def measure(
         Diverged: If a model's test loss isn't finite.
     """
     metrics: Metrics = {"round": after.round}
+    if "scored" not in evaluation.tests:
+        metrics |= {"scored_accuracy": None, "scored_loss": None}
     for name, tested in evaluation.tests.items():
         if not np.isfinite(tested.loss):
             raise Diverged(f"the test loss of the {name} model is {tested.loss}")
         metrics |= {f"{name}_accuracy": tested.accuracy, f"{name}_loss": tested.loss}
-    scores = [scores.read() for own in answers for scores in own.scores]
-    metrics["train_accuracy"] = _mean([accuracy for _, accuracies in scores for accuracy in accuracies])
-    metrics["train_loss"] = _mean([loss for losses, _ in scores for loss in losses])
+    metrics["train_accuracy"] = _mean([own.accuracy for own in scores])
+    metrics["train_loss"] = _mean([own.loss for own in scores])
     for name in ("accuracy", "spread", "worst_tenth"):
         validation = evaluation.validation
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
     numbers = {_CLOUD: _norm(after.cloud), _ESTIMATES: estimate_norms}
     if after.h is not None:
         numbers[_H] = _norm(after.h)
-    if before.h is not None and answers:
+    if before.h is not None and cohort:
         moved = before.cloud - after.aggregate
         product = torch.dot(before.h.to(torch.float64), moved.to(torch.float64))
         numbers[_ANGLE] = torch.stack([product, _norm(before.h), _norm(moved)])
@@ -67,7 +70,7 @@ def measure(
     metrics["client_h_norm"] = _mean(read[_ESTIMATES])
     metrics["h_cosine"] = _cosine(*read[_ANGLE]) if _ANGLE in read else None
     metrics |= {name: read[_SERVER + name][0] for name in server_numbers}
-    metrics |= {"present": present, "cohort": len(answers[-1].clients) if answers else 0}
+    metrics |= {"present": present, "cohort": cohort}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
+from adabest.algorithms.forms import blank, find_fault
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, evaluate_one_by_one
+from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, TrainingScores, client_context, stacked_states
 from adabest.engine.local_step import local_step
 from adabest.engine.sections import Observer, unobserved
-from adabest.errors import AdabestError, Diverged
+from adabest.errors import AdabestError
 from adabest.tasks.base import Heartbeat
 
 
@@ -21,7 +23,7 @@ class ReferenceEngine:
     def __init__(self, heartbeat: Heartbeat, observer: Observer = unobserved) -> None:
         self._heartbeat, self._observer = heartbeat, observer
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers | Diverged]:
+    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """Executes requests run by run and client by client."""
         return [self._one_run(request) for request in requests]
 
@@ -29,19 +31,17 @@ class ReferenceEngine:
         """Judges models run by run and one after another."""
         return [evaluate_one_by_one(request, self._heartbeat) for request in requests]
 
-    def _one_run(self, request: Request) -> Answers | Diverged:
+    def _one_run(self, request: Request) -> Answers:
         answers = []
         for client, state in request.clients.items():
             try:
                 answers.append(self._one_client(request, client, state))
-            except Diverged as diverged:
-                return diverged
             except AdabestError:
                 raise
             except Exception as error:
                 error.add_note(f"in round {request.context.round}, client {client}")
                 raise
-        return _stacked(answers)
+        return _stacked(answers, request)
 
     def _one_client(self, request: Request, client: int, state: Any) -> "_Answer":
         algorithm, task, message = request.algorithm, request.task, request.message
@@ -55,11 +55,8 @@ class ReferenceEngine:
                 self._heartbeat()
                 result = task.full_gradient(correction.start, client)
             new_state, reply = algorithm.client_finish(state, message, result, context)
-        if request.work is not Work.TRAIN:
-            return _Answer(client, new_state, reply, None, 0, None)
-        scores = _scores(client, steps)
-        scores.read()  # a run that has diverged trains no further client
-        return _Answer(client, new_state, reply, result, len(steps), scores)
+        scores = _scores(client, steps) if request.work is Work.TRAIN else None
+        return _Answer(client, sound_states(new_state, state), reply, len(steps), scores)
 
     def _train(
         self,
@@ -91,21 +88,23 @@ class _Answer(NamedTuple):
     client: int
     state: Any
     reply: Any
-    model: Tensor | None
     steps: int
     scores: TrainingScores | None
 
 
-def _stacked(answers: Sequence[_Answer]) -> Answers:
-    """The answers of all clients as one."""
-    models = [answer.model for answer in answers if answer.model is not None]
+def _stacked(answers: Sequence[_Answer], request: Request) -> Answers:
+    """The answers of all clients as one; a blank stands in the place of a reply that doesn't have the declared form."""
+    kind, like = request.algorithm.reply_type(request.context.phase), request.message.cloud
+    found = {answer.client: find_fault(kind, answer.reply, like) for answer in answers}
+    faults = {client: fault for client, fault in found.items() if fault is not None}
+    replies = [blank(kind, like) if answer.client in faults else answer.reply for answer in answers]
     return Answers(
         clients=[answer.client for answer in answers],
         states=stacked_states([answer.state for answer in answers]),
-        replies=stacked_states([answer.reply for answer in answers]),
-        models=torch.stack(models) if models else None,
+        replies=stacked_states(replies),
         steps=[answer.steps for answer in answers],
         scores=tuple(answer.scores for answer in answers if answer.scores is not None),
+        faults=faults,
     )
 
 

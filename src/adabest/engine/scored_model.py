@@ -2,11 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from adabest.engine.client_store import Pieces
 from adabest.engine.reduction import sum_of_dozens
+
+
+class ScoredSum(Protocol):
+    """What the scored model is made of: a weighted sum of the clients' latest models, wherever it lies."""
+
+    @property
+    def weight(self) -> float:
+        """Σ v_i."""
+
+    @property
+    def unit(self) -> float:
+        """The number of samples that weighs one; 0 before anyone took part."""
+
+    def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
+        """The scored model; see ``ScoredModel.value``."""
+
+    def pieces(self) -> Pieces:
+        """Σ v_i θ_i, float64."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,10 @@ class ScoredModel:
                 total.add_(change.mul_(own / unit))
         return ScoredModel(total, weight, unit)
 
+    def pieces(self) -> Pieces:
+        """Σ v_i θ_i."""
+        return Pieces.of(self.total)
+
     def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
         """The scored model.
 
@@ -103,6 +127,12 @@ class AveragedModel:
         """One more round."""
         return AveragedModel(self.total + aggregate.to(torch.float64), self.rounds + 1)
 
-    def value(self, like: Tensor) -> Tensor | None:
-        """The averaged model in the type of another one; None as long as no round counts."""
-        return (self.total / self.rounds).to(like.dtype) if self.rounds else None
+    def value(self, like: Tensor, *, skipped: int = 0) -> Tensor | None:
+        """The averaged model; None as long as no round counts.
+
+        Args:
+            like: A model, whose type it gets.
+            skipped: How many of the rounds don't count after all, and added nothing.
+        """
+        counted = self.rounds - skipped
+        return (self.total / counted).to(like.dtype) if counted else None

@@ -17,17 +17,18 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Update, Work
 from adabest.engine.arrival import Arrival
-from adabest.engine.client_store import ClientStore, OneByOne, Pieces
-from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.client_side import MODEL, ClientSide, LocalClients
+from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.interface import Answers, Engine, Request, TrainingScores
+from adabest.engine.gate import MOST_SKIPPED, Gate, GateNotes, Rejection
+from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, ran_out_of_memory
 from adabest.engine.metrics import Metrics, measure
-from adabest.engine.reduction import reduce_replies
+from adabest.engine.receipt import Received
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.scored_model import AveragedModel, ScoredModel
+from adabest.engine.scored_model import AveragedModel, ScoredSum
 from adabest.engine.sections import Observer, unobserved
 from adabest.engine.server_step import ServerStep
 from adabest.engine.state import Snapshot, State, View
@@ -35,9 +36,10 @@ from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance, Roster
 from adabest.tasks.base import Heartbeat, Task, no_heartbeat
 
-# The columns of the client store: the fields of the algorithm's own state, and the latest model.
-_STATE, _MODEL = "state.", "model"
 _ROSTER = "roster."
+
+MakeClientSide = Callable[[Algorithm, Task, Tensor, Memory], ClientSide]
+"""Makes the client side of a run out of its algorithm, its task, θ_0 and the memory for what clients keep."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Rules:
         scored_clients: Whether the scored model is the mean over the clients ``seen`` so far, or over ``all`` of them
             with unseen ones holding the initial model, as in the reference code.
         average_from: The first round whose θ̄ counts in the averaged model; None for no averaged model.
+        gate: The rules of the gate that replies pass.
     """
 
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
     average_from: int | None = None
+    gate: Gate = Gate()
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.server_rate) and self.server_rate > 0):
@@ -66,6 +70,7 @@ class Simulation:
     Attributes:
         state: The state of the federation after its last round.
         observer: What counts or times the sections of a round, if anything does.
+        told: What the gate had noted in the rounds that the last row of metrics tells of.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Simulation:
         rules: Rules | None = None,
         engine: Callable[[Heartbeat], Engine] = ReferenceEngine,
         memory: Memory | None = None,
+        client_side: MakeClientSide = LocalClients,
         heartbeat: Heartbeat = no_heartbeat,
     ) -> None:
         """Sets a federation up before its first round.
@@ -94,6 +100,7 @@ class Simulation:
             rules: The rules of rounds.
             engine: Makes the engine of ``step``; rounds that are advanced as lanes don't need it.
             memory: How much of device, memory and disk the clients' states and models may take.
+            client_side: Makes what reaches the clients; by default they live in this process.
             heartbeat: Called between local steps; what it raises abandons the round.
         """
         self._algorithm = algorithm
@@ -107,33 +114,43 @@ class Simulation:
         self._memory = memory or Memory(self._initial.device)
         self._make_engine = engine
         self.observer: Observer = unobserved
+        self.told = GateNotes()
         self._unsettled: deque[_Unsettled] = deque()
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
         fresh = algorithm.client_init(self._initial)
-        self._client_type = type(fresh)
         cohort = max(1, round(self._attendance.participation * len(self._clients)))
         self._memory.refuse_too_little(cohort, message_bytes([*fresh, self._initial]))
+        self._client_side = client_side(algorithm, task, self._initial, self._memory)
+        kept, scored = self._client_side.begin()
         self.state = State(
             round=0,
             cloud=self._initial,
             aggregate=self._initial,
             server=algorithm.server_init(self._initial),
             h=None,
-            scored=ScoredModel.empty(self._initial),
+            scored=scored,
             averaged=None if self._rules.average_from is None else AveragedModel.empty(self._initial),
-            clients=ClientStore(self._memory),
+            clients=kept,
         )
 
-    def scored_model(self) -> Tensor:
-        """The mean of the latest models of the clients that have taken part."""
+    @property
+    def training(self) -> LocalTraining:
+        """The settings of local training."""
+        return self._training
+
+    def scored_model(self) -> Tensor | None:
+        """The mean of the latest models of the clients that have taken part.
+
+        None where the models of clients can't be told from their replies.
+        """
         return self._scored_value(self.state.scored)
 
     def averaged_model(self) -> Tensor | None:
         """The mean of θ̄ over the last part of the run; None where it isn't asked for or that part hasn't begun."""
-        return None if self.state.averaged is None else self.state.averaged.value(self._initial)
+        return self._averaged_value(self.state)
 
     def cohort(self, round_number: int) -> np.ndarray:
         """The clients that take part in a round, past or to come; empty if no client is present."""
@@ -143,15 +160,19 @@ class Simulation:
 
     def client_state(self, client: int) -> Any:
         """The algorithm's state on a client, fresh if the client has never taken part."""
-        if client not in self.state.clients or not self._client_type._fields:
-            return self._algorithm.client_init(self._initial)
-        kept = self.state.clients.read(client)
-        return self._client_type(**{name: kept[_STATE + name] for name in self._client_type._fields})
+        return self._client_side.state(self.state.clients, client)
 
     def client_model(self, client: int) -> Tensor:
         """The latest model of a client, θ_0 if it has never taken part."""
         kept = self.state.clients.read(client) if client in self.state.clients else {}
-        return kept.get(_MODEL, self._initial).clone()
+        return kept.get(MODEL, self._initial).clone()
+
+    def context(self, round_number: int, phase: int = 0) -> ServerContext:
+        """The context of a phase of the round that is under way, or of the next."""
+        known = None
+        if self._algorithm.needs_population:
+            known = Population(self._roster.size, self._roster.mean_samples)
+        return server_context(self._training, round_number, phase, known)
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -169,7 +190,8 @@ class Simulation:
             The metrics, if they were asked for.
 
         Raises:
-            Diverged: If a loss or a model isn't finite. The state is that of the round before.
+            Diverged: If the cloud model isn't finite, a bad reply ends the run, or no reply has been accepted for too long.
+                The state is that of the round before.
             InputError: If the given cohort is empty or has others than training clients.
         """
         return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
@@ -186,36 +208,39 @@ class Simulation:
         self._settle(but=1)
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
+        after, received = self._skipped_round(), list[Received]()
         if len(chosen) > 0:
-            after, answers = yield from self._round(chosen.tolist())
-        else:
-            after, answers = self._skipped_round(), []
-        columns = _columns(answers)
+            after, received = yield from self._round(chosen.tolist())
         with self.observer("scored"):
-            after = replace(after, scored=self._scored(answers, columns))
-        health = _Health.of(after, answers)
+            scored = self._client_side.prepare(self.state.clients, self.state.scored, received)
+            after = replace(after, scored=scored)
+        health = _Health.of(after, received)
         if health.is_there:
-            health.check()
+            after = self._noted(after, health)
         evaluation: EvaluationResult | None = None
         if evaluate:
             evaluation = yield self._evaluation_request(after)
         if settled or evaluate:
             self.settle()
-            health.check()
+            if not health.is_there:
+                after = self._noted(replace(after, notes=self.state.notes), health)
         elif not health.is_there:
             self._unsettled.append(_Unsettled(self.state, health))
         metrics = None
         if evaluation is not None:
+            answered = received and not after.notes.unanswered_in_a_row
             metrics = measure(
                 self.state,
                 after,
                 evaluation=evaluation,
-                answers=answers,
+                scores=health.accepted_scores(),
+                cohort=len(received[-1].clients) if answered else 0,
                 present=self._roster.size,
-                estimate_norms=self._estimate_norms(after, answers),
+                estimate_norms=self._estimate_norms(after),
                 server_numbers=self._algorithm.server_numbers(after.server),
             )
-        after.clients.write(_rows(answers, columns))
+            self.told, after = after.notes, replace(after, notes=after.notes.told())
+        self._client_side.keep(after.clients)
         self.state = after
         return metrics
 
@@ -227,46 +252,35 @@ class Simulation:
         """
         self._settle(but=0)
 
+    def untold(self) -> GateNotes:
+        """What the gate has noted and no row of metrics has told yet."""
+        return self.state.notes
+
     def _settle(self, *, but: int) -> None:
         """Settles all rounds so far but the last ones."""
         while len(self._unsettled) > but:
-            unsettled = self._unsettled.popleft()
+            before, health = self._unsettled.popleft()
             try:
-                unsettled.health.check()
+                notes = self._noted(before, health).notes
             except Diverged:
-                self.state = unsettled.before
+                self.state = replace(before, notes=self.state.notes)
                 self._unsettled.clear()
                 raise
+            self.state = replace(self.state, notes=notes)
+            self._unsettled = deque(
+                _Unsettled(replace(later, notes=notes), its_own) for later, its_own in self._unsettled
+            )
 
-    def soundness(self) -> Callable[[], bool]:
-        """A function that waits until all rounds so far are computed, and says whether none has diverged.
-
-        Another thread may call it, while later rounds are made.
-        """
-        unsettled = list(self._unsettled)
-
-        def is_sound() -> bool:
-            try:
-                for one in unsettled:
-                    one.health.check()
-            except Diverged:
-                return False
-            return True
-
-        return is_sound
-
-    def view(self, rows: np.ndarray | None = None, *, settled: bool = True) -> View:
+    def view(self, rows: np.ndarray | None = None) -> View:
         """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything.
 
         Args:
             rows: The numbers of the clients' rows that it has, ascending (``ClientStore.changed_since``); None for all.
-            settled: Whether to settle all rounds before; else the state may be that of one that has diverged.
 
         Raises:
             Diverged: If a round that wasn't settled has diverged.
         """
-        if settled:
-            self.settle()
+        self.settle()
         tensors, numbers = self.state.view(rows)
         arrays, counts = self._roster.state()
         tensors |= {_ROSTER + name: Pieces.of(torch.from_numpy(array)) for name, array in arrays.items()}
@@ -297,7 +311,7 @@ class Simulation:
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
         self._unsettled.clear()
-        self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory)
+        self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory.device, self._client_side)
         self._roster = self._roster_before_round_one()
         self._roster.restore(
             {name: tensor.cpu().numpy() for name, tensor in _with_prefix(_ROSTER, snapshot.tensors).items()},
@@ -321,129 +335,182 @@ class Simulation:
         """The state after a round without present clients: only the number of the round changes."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Lane[tuple[State, list[Answers]]]:
-        """All phases of a round: the state they lead to, except for the clients' own, and the clients' answers."""
-        after = replace(self.state, round=self.state.round + 1)
-        all_answers: list[Answers] = []
-        states = {client: self.client_state(client) for client in cohort}
+    def _round(self, cohort: list[int]) -> Lane[tuple[State, list[Received]]]:
+        """All phases of a round: the state they lead to, except for the clients' own, and what was received."""
+        before = self.state
+        after = replace(before, round=before.round + 1)
+        received: list[Received] = []
+        clients = self._client_side.states(before.clients, cohort)
         for phase, work in enumerate(self._algorithm.phases):
-            context = self._context(after.round, phase)
+            context = self.context(after.round, phase)
             with self.observer("server"):
                 message = self._algorithm.downlink(after.server, after.cloud, context)
-            if phase > 0:
-                states = _states_by_client(all_answers[-1])
-            answers: Answers = yield self._request(work, states, message, context)
-            for scores in answers.scores:
-                if scores.numbers.is_there:
-                    scores.read()
-            with self.observer("server"):
-                replies = reduce_replies(self._algorithm.means, answers.clients, answers.replies)
-                update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
+            request = self._request(work, clients, message, context)
+            answers: Answers | Received = yield request
+            one = self._receive(request, answers, after, received)
+            received.append(one)
             after = replace(
                 after,
-                server=update.server,
-                aggregate=update.aggregate,
-                cloud=update.cloud,
-                h=update.h,
-                bytes_down=after.bytes_down + len(cohort) * message_bytes(message),
-                bytes_up=after.bytes_up + message_bytes(answers.replies),
-                local_steps=after.local_steps + sum(answers.steps),
+                bytes_down=after.bytes_down + len(clients) * message_bytes(message),
+                bytes_up=after.bytes_up + one.bytes_up,
+                local_steps=after.local_steps + sum(one.steps),
+                remembered_norms=after.remembered_norms
+                if one.remembered is None
+                else {**after.remembered_norms, phase: one.remembered},
             )
-            all_answers.append(answers)
+            if one.reduce is None:
+                return _without_server_step(before, after), received
+            with self.observer("server"):
+                replies = one.reduce()
+                update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
+            after = replace(after, server=update.server, aggregate=update.aggregate, cloud=update.cloud, h=update.h)
+            if one.verdict.is_there and phase + 1 < len(self._algorithm.phases):
+                clients = self._client_side.states_after(one, one.verdict.accepted())
+            elif phase + 1 < len(self._algorithm.phases):
+                clients = self._client_side.states_after(one, one.clients)
         if self._rules.server_rate != 1.0:
-            before = self.state.cloud
-            after = replace(after, cloud=before + self._rules.server_rate * (after.cloud - before))
+            after = replace(after, cloud=before.cloud + self._rules.server_rate * (after.cloud - before.cloud))
+        aggregate = after.aggregate
+        if not received[-1].verdict.is_there:
+            answered = received[-1].verdict.mask.any()
+            after = _unless_unanswered(before, after, answered)
+            aggregate = torch.where(answered, aggregate, 0) if self._is_averaged(after.round) else aggregate
+        if after.averaged is not None and self._is_averaged(after.round):
+            after = replace(after, averaged=after.averaged.with_model(aggregate))
+        return after, received
+
+    def _receive(
+        self, request: Request, answers: Answers | Received, after: State, earlier: Sequence[Received]
+    ) -> Received:
+        """The replies of a phase, judged and averaged."""
+        among = None
+        if earlier and not earlier[-1].verdict.is_there:  # else the clients that were left out weren't asked again
+            among = earlier[-1].verdict.mask
+        remembered = after.remembered_norms.get(request.context.phase)
+        return self._client_side.receive(request, answers, self._rules.gate, remembered, among)
+
+    def _is_averaged(self, round_number: int) -> bool:
         first = self._rules.average_from
-        if after.averaged is not None and first is not None and after.round >= first:
-            after = replace(after, averaged=after.averaged.with_model(after.aggregate))
-        return after, all_answers
+        return first is not None and round_number >= first
+
+    def _noted(self, state: State, health: "_Health") -> State:
+        """A state with the notes of a round that has come to be known.
+
+        Raises:
+            Diverged: If a model isn't finite, a bad reply ends the run, or no reply has been accepted for too long.
+        """
+        found = health.check()
+        if found is None:
+            return state
+        number, rejections, answered = found
+        averaged = not answered and not health.was_known and self._is_averaged(number)
+        notes = state.notes.with_round(number, rejections, answered=answered, averaged=averaged)
+        reason = None
+        if rejections and self._rules.gate.policy == "stop":
+            reason = rejections[0].words()
+        elif notes.unanswered_in_a_row >= MOST_SKIPPED:
+            reason = (
+                f"no reply was accepted in {MOST_SKIPPED} rounds in a row; in the last one, {rejections[0].words()}"
+            )
+        if reason is not None:
+            self.state = replace(self.state, notes=notes)
+            raise Diverged(reason)
+        return replace(state, notes=notes)
 
     def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
         return Request(self._algorithm, self._task, self._training, work, states, message, context)
 
-    def _context(self, round_number: int, phase: int) -> ServerContext:
-        return ServerContext(
-            round=round_number,
-            phase=phase,
-            eta=self._training.eta(round_number),
-            base_eta=self._training.learning_rate,
-            known_population=self._population() if self._algorithm.needs_population else None,
-        )
-
-    def _population(self) -> Population:
-        return Population(self._roster.size, self._roster.mean_samples)
-
-    def _scored(self, answers: Sequence[Answers], columns: Mapping[str, Tensor]) -> ScoredModel:
-        if _MODEL not in columns:
-            return self.state.scored
-        clients, kept = answers[-1].clients, self.state.clients
-        weighted = self._algorithm.scored_weight == "samples"
-        return self.state.scored.with_models(
-            columns[_MODEL],
-            [kept.read(client)[_MODEL] if client in kept else None for client in clients],
-            [float(self._task.samples(client)) if weighted else 1.0 for client in clients],
-        )
-
     def _evaluation_request(self, after: State) -> EvaluationRequest:
-        models = {"scored": self._scored_value(after.scored), "aggregate": after.aggregate, "cloud": after.cloud}
-        averaged = None if after.averaged is None else after.averaged.value(self._initial)
+        scored = self._scored_value(after.scored)
+        models = {} if scored is None else {"scored": scored}
+        models |= {"aggregate": after.aggregate, "cloud": after.cloud}
+        averaged = self._averaged_value(after)
         if averaged is not None:
             models["averaged"] = averaged
-        return EvaluationRequest(self._task, models, validated="scored")
+        return EvaluationRequest(self._task, models, validated=next(iter(models)))
 
-    def _estimate_norms(self, after: State, answers: Sequence[Answers]) -> Tensor:
+    def _estimate_norms(self, after: State) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.
 
         If no client is present, an algorithm that needs to know the population has no message to send.
         """
         if self._algorithm.needs_population and self._roster.size == 0:
             return after.cloud.new_empty(0, dtype=torch.float64)
-        context = self._context(after.round + 1, 0)
+        context = self.context(after.round + 1)
         message = self._algorithm.downlink(after.server, after.cloud, context)
-        latest = _states_by_client(answers[-1]) if answers else {}
-        everyone = dict.fromkeys([*self.state.clients, *latest])
-        states = OneByOne(everyone, lambda client: latest[client] if client in latest else self.client_state(client))
-        return estimate_norms(self._request(self._algorithm.phases[0], states, message, context))
+        request = self._request(self._algorithm.phases[0], {}, message, context)
+        return self._client_side.estimate_norms(after.clients, request)
 
-    def _scored_value(self, scored: ScoredModel) -> Tensor:
+    def _scored_value(self, scored: ScoredSum | None) -> Tensor | None:
+        if scored is None:
+            return None
         with self.observer("scored"):
             return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
+    def _averaged_value(self, state: State) -> Tensor | None:
+        if state.averaged is None:
+            return None
+        return state.averaged.value(self._initial, skipped=state.notes.unanswered_averages)
+
 
 class _Health(NamedTuple):
-    """What tells whether a round has diverged. On a GPU it may still be on its way.
+    """What tells whether a round has diverged, and whose replies count. On a GPU it may still be on its way.
 
     Attributes:
-        scores: How the training of the clients went.
+        round: The round.
+        received: What was received in its phases.
         largest: The largest numbers in the cloud and in the aggregate, without their signs, ``[2]``.
     """
 
-    scores: tuple[TrainingScores, ...]
+    round: int
+    received: tuple[Received, ...]
     largest: Arrival
 
     @classmethod
-    def of(cls, after: State, answers: Sequence[Answers]) -> "_Health":
+    def of(cls, after: State, received: Sequence[Received]) -> "_Health":
         """Asks for the facts about a round."""
         # One operation each, which keeps what isn't a number; isfinite and all would be five.
         largest = [torch.linalg.vector_norm(model, ord=torch.inf) for model in (after.cloud, after.aggregate)]
-        return cls(tuple(scores for own in answers for scores in own.scores), Arrival(torch.stack(largest)))
+        return cls(after.round, tuple(received), Arrival(torch.stack(largest)))
+
+    @property
+    def was_known(self) -> bool:
+        """Whether the host knew at once whose replies count."""
+        return all(one.verdict.is_there for one in self.received)
 
     @property
     def is_there(self) -> bool:
         """Whether nothing needs to be waited for."""
-        return self.largest.is_there and all(scores.numbers.is_there for scores in self.scores)
+        return self.largest.is_there and self.was_known
 
-    def check(self) -> None:
+    def check(self) -> tuple[int, list[Rejection], bool] | None:
         """Waits for the facts.
 
+        Returns:
+            The round, the replies that were left out, and whether one was accepted; None if nobody was asked.
+
         Raises:
-            Diverged: If a loss or a model isn't finite.
+            Diverged: If a model isn't finite.
         """
-        for scores in self.scores:
-            scores.read()
         for name, largest in zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True):
             if not math.isfinite(largest):
                 raise Diverged(f"the {name} model isn't finite")
+        if not self.received:
+            return None
+        rejections = {
+            rejection.client: rejection
+            for one in reversed(self.received)  # the reason of a client is that of its first phase
+            for rejection in one.verdict.rejections(self.round, one.scores_by_client())
+        }
+        return self.round, sorted(rejections.values()), bool(self.received[-1].verdict.accepted())
+
+    def accepted_scores(self) -> list[ClientScores]:
+        """How the training of the clients went whose replies were accepted; waits until it is known."""
+        found = list[ClientScores]()
+        for one in self.received:
+            accepted = set(one.verdict.accepted())
+            found += [own for scores in one.scores for own in scores.read() if own.client in accepted]
+        return found
 
 
 class _Unsettled(NamedTuple):
@@ -453,30 +520,26 @@ class _Unsettled(NamedTuple):
     health: _Health
 
 
-def _columns(answers: Sequence[Answers]) -> dict[str, Tensor]:
-    """The columns of the client store: the clients' last states and their latest models, one row a client."""
-    if not answers:
-        return {}
-    columns = {_STATE + name: value for name, value in answers[-1].states._asdict().items()}
-    trained = [own.models for own in answers if own.models is not None]
-    return columns | ({_MODEL: trained[-1]} if trained else {})
+def _without_server_step(before: State, after: State) -> State:
+    """The state after a round in which no reply was accepted: the server's part is that of the round before."""
+    kept = {name: getattr(before, name) for name in ("server", "aggregate", "cloud", "h", "averaged")}
+    return replace(after, **kept)
 
 
-def _rows(answers: Sequence[Answers], columns: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """Columns as rows, by client."""
-    if not answers:
-        return {}
-    rows = {name: column.unbind() for name, column in columns.items()}
-    return {
-        client: {name: values[place] for name, values in rows.items()}
-        for place, client in enumerate(answers[-1].clients)
-    }
+def _unless_unanswered(before: State, after: State, answered: Tensor) -> State:
+    """The state after a round of which the host doesn't know yet whether a reply was accepted."""
 
+    def chosen(new: Tensor, old: Tensor | None) -> Tensor:
+        return new if new is old else torch.where(answered, new, torch.zeros_like(new) if old is None else old)
 
-def _states_by_client(answers: Answers) -> dict[int, Any]:
-    """The states of clients, one by one."""
-    kind, rows = type(answers.states), [field.unbind() for field in answers.states]
-    return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
+    aggregate = chosen(after.aggregate, before.aggregate)
+    return replace(
+        after,
+        server=type(after.server)(*map(chosen, after.server, before.server)),
+        aggregate=aggregate,
+        cloud=aggregate if after.cloud is after.aggregate else chosen(after.cloud, before.cloud),
+        h=None if after.h is None else chosen(after.h, before.h),
+    )
 
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import Evaluator
+from adabest.engine.gate import Gate, NormLimit
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
@@ -90,7 +91,8 @@ def build_federation(
         schedule=config.schedule,
         seed=config.seed,
     )
-    rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config))
+    gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit))
+    rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate)
     device = _device(config.device)
     if device.type == "cuda":
         load_in_background()

@@ -101,6 +101,16 @@ class SharedSettings(TypedDict, total=False):
     """Steps of a client in a round: own, its own number, or mean, for every client the number of a client of mean size.
     """
 
+    bad_replies: Literal["quarantine", "stop"]
+    """What becomes of a bad reply, one that isn't finite for instance: quarantine leaves it out and notes it, stop ends
+    the run.
+    """
+
+    reply_limit: str
+    """Largest norm of a vector in a reply, of a model's difference from the one that was sent: none, a number such as
+    25, or a multiple of the running median such as 10x. A reply beyond it is a bad one.
+    """
+
     server_rate: float
     """How far the cloud model moves towards the algorithm's, η_g."""
 

@@ -119,13 +119,14 @@ class RunView:
 
     def vectors(self) -> dict[str, Tensor]:
         """The models that exist by now, as vectors."""
-        averaged = self.simulation.averaged_model()
-        return {
-            "scored": self.simulation.scored_model(),
-            "aggregate": self.simulation.state.aggregate,
-            "cloud": self.simulation.state.cloud,
-            **({} if averaged is None else {"averaged": averaged}),
+        simulation = self.simulation
+        models = {
+            "scored": simulation.scored_model(),
+            "aggregate": simulation.state.aggregate,
+            "cloud": simulation.state.cloud,
+            "averaged": simulation.averaged_model(),
         }
+        return {name: model for name, model in models.items() if model is not None}
 
     def stop(self, reason: str) -> None:
         """Asks the run to end as finished, after this round if it was evaluated, else after the next, which will be.

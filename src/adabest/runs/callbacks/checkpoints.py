@@ -158,12 +158,7 @@ class Checkpoints(Callback):
         states: Mapping[str, Any],
         heartbeat: Heartbeat,
     ) -> None:
-        """Writes a checkpoint, then the manifest. The run may be in a later round by then, and have more metrics.
-
-        A state that turns out to be a diverged round's isn't written: the run will find that out by itself, and end.
-        """
-        if not draft.is_sound():
-            return
+        """Writes a checkpoint, then the manifest. The run may be in a later round by then, and have more metrics."""
         begun, round_number = time.monotonic(), int(draft.state.numbers["round"])
         with saving():
             written = save_checkpoint(folder, draft.state, claims, states, earlier=draft.earlier, heartbeat=heartbeat)

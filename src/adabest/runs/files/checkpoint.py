@@ -83,14 +83,12 @@ class Draft(NamedTuple):
         earlier: The checksums of earlier files that hold the other rows, by name.
         rows: The numbers of the rows that are to be written.
         writes: ``ClientStore.writes`` of the state.
-        is_sound: Says, once the state is computed, whether it isn't that of a round that has diverged.
     """
 
     state: View
     earlier: Mapping[str, str]
     rows: np.ndarray
     writes: int
-    is_sound: Callable[[], bool]
 
 
 class _File(NamedTuple):
@@ -114,7 +112,12 @@ class RowFiles:
         self._writes = 0
 
     def draft(self, simulation: Simulation) -> Draft:
-        """A checkpoint of the state as it is now, with the rows that aren't on disk as they are."""
+        """A checkpoint of the state as it is now, with the rows that aren't on disk as they are.
+
+        Raises:
+            Diverged: If one of the last rounds has turned out to have diverged.
+        """
+        simulation.settle()
         store = simulation.state.clients
         chosen = np.zeros(len(store), dtype=np.bool_)
         chosen[store.changed_since(self._writes)] = True
@@ -127,8 +130,7 @@ class RowFiles:
             needed.remove(number)
         rows = np.flatnonzero(chosen)
         earlier = {self._files[number].name: self._files[number].sha256 for number in needed}
-        view = simulation.view(None if chosen.all() else rows, settled=False)
-        return Draft(view, earlier, rows, store.writes, simulation.soundness())
+        return Draft(simulation.view(None if chosen.all() else rows), earlier, rows, store.writes)
 
     def written(self, draft: Draft, name: str, sha256: str) -> None:
         """Notes that a draft is on disk."""

@@ -184,6 +184,24 @@ class Config:
             "mean size.",
         ),
     ] = "own"
+    bad_replies: Annotated[
+        Literal["quarantine", "stop"],
+        Meaning(
+            "training",
+            "What becomes of a bad reply, one that isn't finite for instance: quarantine leaves it out and notes it, stop "
+            "ends the run.",
+            added_later=True,
+        ),
+    ] = "quarantine"
+    reply_limit: Annotated[
+        str,
+        Meaning(
+            "training",
+            "Largest norm of a vector in a reply, of a model's difference from the one that was sent: none, a number such "
+            "as 25, or a multiple of the running median such as 10x. A reply beyond it is a bad one.",
+            added_later=True,
+        ),
+    ] = "none"
     server_rate: Annotated[
         float, Meaning("algorithm", "How far the cloud model moves towards the algorithm's, η_g.")
     ] = 1.0
@@ -385,7 +403,7 @@ class Config:
         return {
             name: value
             for name, value in self.flat().items()
-            if name not in _BESIDE_RESULT and (value or name not in _ADDED_LATER)
+            if name not in _BESIDE_RESULT and not (name in _ADDED_LATER and value == _DEFAULTS[name])
         }
 
     def trackers(self) -> list[str]:
@@ -405,4 +423,5 @@ TASK_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.task)
 BESIDE_SPECIFICATIONS = names_where(SETTINGS, lambda meaning: meaning.beside_specification)
 COMPONENTS = names_where(SETTINGS, lambda meaning: meaning.objects)
 _ADDED_LATER = names_where(SETTINGS, lambda meaning: meaning.added_later)
+_DEFAULTS = {name: list(o.default) if isinstance(o.default, tuple) else o.default for name, o in SETTINGS.items()}
 _BESIDE_RESULT = names_where(SETTINGS, lambda meaning: meaning.identity is not Identity.RESULT)

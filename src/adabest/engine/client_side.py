@@ -1,0 +1,229 @@
+"""The client side of a run: where its clients live, and what they keep between rounds.
+
+A client keeps the algorithm's state on it, h_i for instance. For the scored model, the latest model of each is kept,
+too: on the server's side, since it follows from message and reply.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Algorithm, Work
+from adabest.engine.client_store import ClientStore, OneByOne, Pieces
+from adabest.engine.estimate_norms import estimate_norms
+from adabest.engine.gate import Gate
+from adabest.engine.interface import Answers, Request
+from adabest.engine.memory_tiers import Memory
+from adabest.engine.receipt import Received, receive
+from adabest.engine.scored_model import ScoredModel, ScoredSum
+from adabest.tasks.base import Task
+
+# The columns of what is kept: the fields of the algorithm's own state, and the latest model.
+STATE, MODEL = "state.", "model"
+
+
+class KeptRows(Protocol):
+    """What clients keep between rounds, one row for each client that has taken part; see ``ClientStore``."""
+
+    @property
+    def writes(self) -> int:
+        """How often rows were written."""
+
+    def __contains__(self, client: int) -> bool: ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, client: int) -> Mapping[str, Tensor]:
+        """A client's fields."""
+
+    def bytes(self) -> dict[str, int]:
+        """The allocated bytes, by the setting that limits them."""
+
+    def changed_since(self, writes: int) -> np.ndarray:
+        """The numbers of the rows that were written since ``writes`` had a value, ascending."""
+
+    def pieces(self) -> dict[str, Pieces]:
+        """All rows as tensors in pieces."""
+
+    def chosen_pieces(self, rows: np.ndarray) -> dict[str, Pieces]:
+        """Some rows as tensors in pieces, and ``rows``, their numbers."""
+
+
+class ClientSide(Protocol):
+    """Reaches the clients of a run, wherever they live."""
+
+    def begin(self) -> tuple[KeptRows, ScoredSum]:
+        """What is kept before the first round: nothing."""
+
+    def restore(
+        self, rows: Mapping[str, Tensor], earlier: Sequence[Mapping[str, Tensor]], scored: ScoredModel | None
+    ) -> tuple[KeptRows, ScoredSum | None]:
+        """What is kept after a round, as it was stored.
+
+        Args:
+            rows: The pieces of the rows, or of some.
+            earlier: Pieces at earlier moments, the oldest first, for the other rows.
+            scored: What the scored model is made of.
+        """
+
+    def state(self, kept: KeptRows, client: int) -> Any:
+        """The algorithm's state on a client, fresh if the client has never taken part."""
+
+    def states(self, kept: KeptRows, cohort: Collection[int]) -> Mapping[int, Any]:
+        """The clients of a request, each with its state; None for one that lives elsewhere."""
+
+    def receive(
+        self, request: Request, answers: Answers | Received, gate: Gate, remembered: Tensor | None, among: Tensor | None
+    ) -> Received:
+        """The answers to a request, judged and averaged; the arguments are those of ``receipt.receive``."""
+
+    def states_after(self, received: Received, clients: Collection[int]) -> Mapping[int, Any]:
+        """The clients of the next phase, each with its state after this one; None for one that lives elsewhere."""
+
+    def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredSum | None:
+        """Prepares what is kept after a round, which isn't final yet.
+
+        A client whose reply was left out keeps its latest model, and counts with the one that it was sent if it has
+        none.
+
+        Args:
+            kept: What was kept before.
+            scored: The scored model's sum before.
+            received: The phases of the round; none if it was skipped.
+
+        Returns:
+            The scored model's sum after the round; None if the models of clients can't be told from their replies.
+        """
+
+    def keep(self, kept: KeptRows) -> None:
+        """Has the clients keep what was prepared."""
+
+    def estimate_norms(self, kept: KeptRows, request: Request) -> Tensor:
+        """‖h_i‖ of all clients that have taken part, float64 ``[clients]``, in the order of their first rounds.
+
+        Args:
+            kept: What is kept before the round that was prepared.
+            request: A request to nobody, at whose scale they are measured.
+        """
+
+
+class LocalClients:
+    """Clients that live in this process."""
+
+    def __init__(self, algorithm: Algorithm, task: Task, initial: Tensor, memory: Memory) -> None:
+        """Sets up the client side.
+
+        Args:
+            algorithm: The algorithm.
+            task: The objectives of the clients.
+            initial: θ_0.
+            memory: How much of device, memory and disk they may take.
+        """
+        self._algorithm, self._task = algorithm, task
+        self._initial, self._memory = initial, memory
+        self._kind = type(algorithm.client_init(initial))
+        self._prepared: dict[int, dict[str, Tensor]] = {}
+
+    def begin(self) -> tuple[ClientStore, ScoredModel]:
+        """An empty store, and an empty sum."""
+        return ClientStore(self._memory), ScoredModel.empty(self._initial)
+
+    def restore(
+        self, rows: Mapping[str, Tensor], earlier: Sequence[Mapping[str, Tensor]], scored: ScoredModel | None
+    ) -> tuple[ClientStore, ScoredModel | None]:
+        """The store that the rows were taken from, and the sum itself."""
+        return ClientStore.from_state(rows, self._memory, earlier), scored
+
+    def states(self, kept: KeptRows, cohort: Collection[int]) -> dict[int, Any]:
+        """The states of a cohort."""
+        return {client: self.state(kept, client) for client in cohort}
+
+    def state(self, kept: KeptRows, client: int) -> Any:
+        """The state of a client, fresh if the client has never taken part."""
+        if client not in kept or not self._kind._fields:
+            return self._algorithm.client_init(self._initial)
+        return self._state_in(kept.read(client))
+
+    def receive(
+        self, request: Request, answers: Answers | Received, gate: Gate, remembered: Tensor | None, among: Tensor | None
+    ) -> Received:
+        """Judges and averages the replies."""
+        return answers if isinstance(answers, Received) else receive(request, answers, gate, remembered, among)
+
+    def states_after(self, received: Received, clients: Collection[int]) -> dict[int, Any]:
+        """The states that the clients answered with."""
+        states = states_by_client(_answers(received))
+        return {client: states[client] for client in clients}
+
+    def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredModel | None:
+        """Prepares the rows of the clients, and the sum with their latest models in place of those before."""
+        assert scored is None or isinstance(scored, ScoredModel)
+        self._prepared = rows = dict[int, dict[str, Tensor]]()
+        for one in received:  # a client that was left out in a phase isn't in the next
+            columns = {STATE + name: value.unbind() for name, value in _answers(one).states._asdict().items()}
+            for place, client in enumerate(one.clients):
+                rows[client] = {name: values[place] for name, values in columns.items()}
+        if scored is None or not received:
+            return scored
+        trained = [(one, models) for one in received if (models := _models(one)) is not None]
+        if not trained:
+            return None
+        latest, models = trained[-1]
+        previous = [kept.read(client).get(MODEL) if client in kept else None for client in latest.clients]
+        models = _accepted_or_before(latest, models, previous)
+        for client, model in zip(latest.clients, models.unbind(), strict=True):
+            rows[client][MODEL] = model
+        weighted = self._algorithm.scored_weight == "samples"
+        samples = [float(self._task.samples(client)) if weighted else 1.0 for client in latest.clients]
+        return scored.with_models(models, previous, samples)
+
+    def keep(self, kept: KeptRows) -> None:
+        """Writes the prepared rows into the store."""
+        assert isinstance(kept, ClientStore)
+        kept.write(self._prepared)
+        self._prepared = {}
+
+    def estimate_norms(self, kept: KeptRows, request: Request) -> Tensor:
+        """‖h_i‖, from the prepared rows and the store."""
+        everyone = dict.fromkeys([*kept, *self._prepared])
+
+        def state(client: int) -> Any:
+            return self._state_in(self._prepared[client]) if client in self._prepared else self.state(kept, client)
+
+        return estimate_norms(request._replace(clients=OneByOne(everyone, state)))
+
+    def _state_in(self, row: Mapping[str, Tensor]) -> Any:
+        return self._kind(**{name: row[STATE + name] for name in self._kind._fields})
+
+
+def _answers(received: Received) -> Answers:
+    assert received.answers is not None, "these clients live in this process"
+    return received.answers
+
+
+def states_by_client(answers: Answers) -> dict[int, Any]:
+    """The states of clients, one by one."""
+    kind, rows = type(answers.states), [field.unbind() for field in answers.states]
+    return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
+
+
+def _models(received: Received) -> Tensor | None:
+    """The models of the clients of a phase; None if it had no training, or if they can't be told."""
+    request = received.request
+    if request.work is not Work.TRAIN:
+        return None
+    return request.algorithm.client_model(request.message, _answers(received).replies, request.context)
+
+
+def _accepted_or_before(received: Received, models: Tensor, previous: Sequence[Tensor | None]) -> Tensor:
+    """Models, with the client's latest one before, or the one that it was sent, where its reply was left out."""
+    mask, cloud = received.verdict.mask, received.request.message.cloud
+    if not mask.is_cuda and bool(mask.all()):
+        return models
+    before = torch.stack([cloud if model is None else model for model in previous])
+    return torch.where(mask[:, None], models, before)

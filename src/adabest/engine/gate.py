@@ -1,0 +1,331 @@
+"""The gate that replies pass before anything is averaged.
+
+A reply must have the declared names, shapes and types, be finite, have no weight below zero and, if there is a limit,
+no vector whose norm is beyond it: for a model the norm of its difference from the cloud model that was sent, for any
+other vector its own. A reply that doesn't is left out.
+
+The facts about a reply are found where the client is (``inspect``), and judged by the server (``judge``). On a GPU the
+judgement stays there, and arrives at the host later.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.forms import Form, forms_of
+from adabest.engine.arrival import Arrival, send
+from adabest.engine.interface import ClientScores
+from adabest.errors import InputError
+
+REMEMBERED_NORMS = 512  # of accepted replies, which the running median is taken over
+MOST_SKIPPED = 10  # rounds in a row without any accepted reply, after which a run has diverged
+
+
+@dataclass(frozen=True)
+class NormLimit:
+    """The largest norm of a vector in a reply.
+
+    Attributes:
+        value: The norm, or a multiple of the running median of accepted norms; infinite for no limit.
+        of_median: Which of the two.
+    """
+
+    value: float = math.inf
+    of_median: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        """Whether norms are looked at."""
+        return self.value != math.inf
+
+    @classmethod
+    def parse(cls, text: str) -> "NormLimit":
+        """The limit that ``none``, ``25`` or ``10x`` stand for.
+
+        Raises:
+            InputError: If it is something else.
+        """
+        if text == "none":
+            return cls()
+        try:
+            value = float(text.removesuffix("x"))
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise InputError(
+                f"reply_limit = {text!r} isn't one: it should be none, a norm above 0 such as 25, or a multiple of the "
+                "running median such as 10x"
+            )
+        return cls(value, of_median=text.endswith("x"))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The rules of the gate.
+
+    Attributes:
+        policy: Whether a bad reply is left out (``quarantine``), or ends the run (``stop``).
+        limit: The largest norm.
+    """
+
+    policy: Literal["quarantine", "stop"] = "quarantine"
+    limit: NormLimit = NormLimit()
+
+
+class Rejection(NamedTuple):
+    """A reply that was left out."""
+
+    round: int
+    client: int
+    reason: str
+
+    def words(self) -> str:
+        """The rejection as a sentence."""
+        return f"the reply of client {self.client} in round {self.round} is left out: {self.reason}"
+
+
+@dataclass(frozen=True)
+class GateNotes:
+    """What the gate has noted in the rounds so far.
+
+    Attributes:
+        rejected: How many replies were left out.
+        unanswered: How many rounds were skipped since no reply was accepted.
+        unanswered_in_a_row: How many of them since the last round that wasn't.
+        unanswered_averages: How many of them the averaged model counts as rounds.
+        rejections: The replies left out that no row of metrics has yet.
+        skips: The rounds skipped that no row of metrics has yet.
+    """
+
+    rejected: int = 0
+    unanswered: int = 0
+    unanswered_in_a_row: int = 0
+    unanswered_averages: int = 0
+    rejections: tuple[Rejection, ...] = ()
+    skips: tuple[int, ...] = ()
+
+    def with_round(
+        self, round_number: int, rejections: Sequence[Rejection], *, answered: bool, averaged: bool
+    ) -> "GateNotes":
+        """The notes after one more round.
+
+        Args:
+            round_number: The round.
+            rejections: The replies that were left out.
+            answered: Whether one was accepted.
+            averaged: Whether the averaged model counts the round, though it may turn out to be skipped.
+        """
+        noted = replace(self, rejected=self.rejected + len(rejections), rejections=(*self.rejections, *rejections))
+        if answered:
+            return replace(noted, unanswered_in_a_row=0)
+        return replace(
+            noted,
+            unanswered=self.unanswered + 1,
+            unanswered_in_a_row=self.unanswered_in_a_row + 1,
+            unanswered_averages=self.unanswered_averages + averaged,
+            skips=(*self.skips, round_number),
+        )
+
+    def told(self) -> "GateNotes":
+        """The notes after a row of metrics has told them."""
+        return replace(self, rejections=(), skips=())
+
+
+class Columns(NamedTuple):
+    """The columns of a table of facts about replies: the names of the fields that each is about.
+
+    Attributes:
+        sizes: Every field, for its largest number without the sign; NaN if one isn't a number.
+        weights: The fields that weigh others in means, for their values.
+        norms: The vectors, for their norms; none if there is no limit.
+    """
+
+    sizes: list[str]
+    weights: list[str]
+    norms: list[str]
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, phase: int, limit: NormLimit) -> "Columns":
+        """The columns for the replies of a phase."""
+        forms = forms_of(algorithm.reply_type(phase))
+        weights = dict.fromkeys(weight for weights in algorithm.means.values() for weight in weights)
+        vectors = [name for name, form in forms.items() if form is not None and form.is_vector]
+        return cls(list(forms), [name for name in weights if name in forms], vectors if limit.is_set else [])
+
+    def parts(self, facts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A table of facts in its three parts."""
+        sizes, weights, norms = torch.split(facts, [len(self.sizes), len(self.weights), len(self.norms)], dim=1)
+        return sizes, weights, norms
+
+
+def inspect(columns: Columns, cloud: Tensor, replies: Any) -> Tensor:
+    """The facts about replies by which they are judged, float64 ``[clients, columns]``.
+
+    Args:
+        columns: What to look at.
+        cloud: The cloud model that was sent.
+        replies: The replies as one NamedTuple of tensors, with a first dimension for the clients.
+    """
+    forms, clients = forms_of(type(replies)), len(replies[0])
+    sizes = [_largest(getattr(replies, name).reshape(clients, -1)) for name in columns.sizes]
+    weights = [getattr(replies, name).reshape(clients) for name in columns.weights]
+    norms = [_norms(getattr(replies, name), cloud if forms[name] is Form.MODEL else None) for name in columns.norms]
+    return torch.stack([fact.to(torch.float64) for fact in (*sizes, *weights, *norms)], dim=1)
+
+
+class Verdict:
+    """Which replies are accepted. On a GPU the host may not know it yet.
+
+    Attributes:
+        clients: The clients.
+        mask: Whether each reply is accepted, bool ``[clients]``, where the replies are.
+        is_there: Whether the host knows it without waiting.
+    """
+
+    def __init__(
+        self, clients: Sequence[int], mask: Tensor, facts: Tensor, columns: Columns, faults: Mapping[int, str]
+    ) -> None:
+        """Begins to tell the host.
+
+        Args:
+            clients: The clients.
+            mask: Whether each reply is accepted.
+            facts: The facts, and after them the limits of the norms, the same for all clients.
+            columns: What the facts are about.
+            faults: What is wrong with the names, shapes or types of replies, by client.
+        """
+        self.clients, self.mask = clients, mask
+        self._columns, self._faults = columns, faults
+        self._table = Arrival(torch.cat([mask[:, None].to(torch.float64), facts], dim=1))
+        self.is_there = self._table.is_there
+
+    def accepted(self) -> list[int]:
+        """The clients whose replies are accepted; waits until it is known."""
+        held = self._table.read()[:, 0].tolist()
+        return [client for client, is_accepted in zip(self.clients, held, strict=True) if is_accepted]
+
+    def rejections(self, round_number: int, scores: Mapping[int, ClientScores]) -> list[Rejection]:
+        """The replies that are left out, with the reasons; waits until it is known.
+
+        Args:
+            round_number: The round.
+            scores: How the training of the clients went.
+        """
+        table = self._table.read()
+        if bool(table[:, 0].all()):
+            return []
+        return [
+            Rejection(round_number, client, self._reason(client, table[place, 1:], scores.get(client)))
+            for place, client in enumerate(self.clients)
+            if not table[place, 0]
+        ]
+
+    def _reason(self, client: int, facts: Tensor, scores: ClientScores | None) -> str:
+        if client in self._faults:
+            return self._faults[client]
+        columns = self._columns
+        split = [len(columns.sizes), len(columns.weights), len(columns.norms), len(columns.norms)]
+        sizes, weights, norms, limits = (part.tolist() for part in torch.split(facts, split))
+        for name, size in zip(columns.sizes, sizes, strict=True):
+            if not math.isfinite(size):
+                return f"its field {name} isn't finite{_of_training(scores)}"
+        for name, weight in zip(columns.weights, weights, strict=True):
+            if weight < 0:
+                return f"its weight {name} is {weight:g}; it should be at least 0"
+        for name, norm, limit in zip(columns.norms, norms, limits, strict=True):
+            if not norm <= limit:
+                return f"its field {name} has the norm {norm:.6g}; the limit is {limit:.6g}"
+        return "it was left out in an earlier phase of the round"
+
+
+def judge(
+    clients: Sequence[int],
+    facts: Tensor,
+    columns: Columns,
+    limit: NormLimit,
+    remembered: Tensor | None = None,
+    *,
+    faults: Mapping[int, str] = MappingProxyType({}),
+    among: Tensor | None = None,
+) -> Verdict:
+    """Judges replies by the facts about them.
+
+    Args:
+        clients: The clients.
+        facts: The facts, as ``inspect`` finds them.
+        columns: What they are about.
+        limit: The limit of norms.
+        remembered: The norms of replies accepted before, ``[vectors, …]``.
+        faults: What is wrong with the names, shapes or types of replies, by client.
+        among: Whether each client was accepted in the phases before; None if there were none.
+    """
+    sizes, weights, norms = columns.parts(facts)
+    mask = torch.isfinite(sizes).all(dim=1) & (weights >= 0).all(dim=1)
+    if faults:
+        mask &= send([client not in faults for client in clients], torch.bool, mask.device)
+    if among is not None:
+        mask &= among
+    limits = facts.new_empty(0)
+    if columns.norms:
+        limits = _limits(limit, norms, remembered, mask)
+        mask &= (norms <= limits).all(dim=1)
+    return Verdict(clients, mask, torch.cat([facts, limits.expand(len(facts), -1)], dim=1), columns, faults)
+
+
+def remember(remembered: Tensor | None, facts: Tensor, columns: Columns, mask: Tensor) -> Tensor:
+    """The norms of the last accepted replies, ``[vectors, at most REMEMBERED_NORMS]``; NaN for one left out."""
+    _, _, norms = columns.parts(facts)
+    latest = torch.where(mask[:, None], norms, torch.nan).T
+    return (latest if remembered is None else torch.cat([remembered, latest], dim=1))[:, -REMEMBERED_NORMS:]
+
+
+def sound_states(new: Any, old: Any) -> Any:
+    """New states of clients, but for those that aren't finite: such a client keeps its old one.
+
+    Args:
+        new: The states as one NamedTuple of tensors, of one client or with a first dimension for the clients.
+        old: The states before.
+    """
+    floats = [field for field in new if field.is_floating_point() and field.ndim > 0]
+    if not floats:
+        return new
+    sound = torch.stack([torch.isfinite(_largest(field)) for field in floats]).all(dim=0)
+    if not sound.is_cuda and bool(sound.all()):
+        return new
+    return type(new)(*(torch.where(sound[..., None], own, before) for own, before in zip(new, old, strict=True)))
+
+
+def _limits(limit: NormLimit, norms: Tensor, remembered: Tensor | None, mask: Tensor) -> Tensor:
+    """The limit of the norm of each vector. In the first round the median is that of its own sound replies."""
+    if not limit.of_median:
+        return norms.new_full((norms.shape[1],), limit.value)
+    known = torch.where(mask[:, None], norms, torch.nan).T if remembered is None else remembered
+    median = known.nanmedian(dim=1).values
+    return torch.where(median.isnan(), torch.inf, limit.value * median)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest number of each row without its sign; what isn't a number stays."""
+    largest: Tensor = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1)
+    return largest
+
+
+def _norms(rows: Tensor, origin: Tensor | None) -> Tensor:
+    """The norm of each row, or of its difference from an origin, in float64.
+
+    Row by row: the last bits of norms that are taken together may depend on how many there are.
+    """
+    away = (row if origin is None else row - origin for row in rows)
+    return torch.stack([torch.linalg.vector_norm(row.to(torch.float64)) for row in away])
+
+
+def _of_training(scores: ClientScores | None) -> str:
+    if scores is None or scores.bad_step < 0:
+        return ""
+    return f" (its training loss at local step {scores.bad_step} was {scores.bad_loss})"
