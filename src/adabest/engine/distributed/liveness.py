@@ -7,10 +7,12 @@ process itself looks regularly: one that was frozen and goes on must not accuse 
 import threading
 import time
 from collections.abc import Callable, Sequence
-
-from torch import distributed
+from typing import TYPE_CHECKING
 
 from adabest.errors import RankLost
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _BEATS_PER_DEADLINE = 6
 _LONGEST_INTERVAL = 0.5  # seconds between beats; a lost rank is named after about three
@@ -55,7 +57,7 @@ class Liveness:
 
     def __init__(
         self,
-        connect: Callable[[], distributed.Store],
+        connect: Callable[[], "Store"],
         rank: int,
         hosts: Sequence[str],
         deadline: float,
@@ -70,7 +72,7 @@ class Liveness:
         self._rank_0_holds = rank_0_holds
         self._store_holder = store_holder
         self._interval = min(deadline / _BEATS_PER_DEADLINE, _LONGEST_INTERVAL)
-        self._store: distributed.Store | None = None
+        self._store: Store | None = None
         self._beat = 0
         self._last_word = b""
         self._closing = False
@@ -167,6 +169,8 @@ class Liveness:
 
     def _store_lost(self) -> RankLost:
         self._last_word = _LEFT
+        with self._lock:
+            self._failing = True  # no farewell: the thread may be blocked in a call
         return RankLost(f"rank 0 on {self._hosts[0]} was lost: the job's store ({self._store_holder}) doesn't answer")
 
     def _say(self, word: bytes) -> None:
@@ -198,7 +202,7 @@ class Liveness:
         if self._store is None:
             self._store = self._connect()
         self._beat += 1
-        self._store.set(beat_key(self._rank), self._last_word or str(self._beat))
+        self._store.set(beat_key(self._rank), self._last_word.decode() or str(self._beat))
         words = self._store.multi_get([beat_key(rank) for rank in range(len(self._hosts))])
         unused = bool(self._last_word) and self._store.check(
             [_done_key(rank) for rank in self._others() if _LOST + str(rank).encode() != self._last_word]

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, distributed
@@ -24,6 +24,9 @@ from torch import Tensor, distributed
 from adabest.engine.distributed.liveness import Liveness, beat_key
 from adabest.engine.distributed.place import Place
 from adabest.errors import InputError, RankLost
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _BACKSTOP = timedelta(hours=24)  # gloo's own timeout; liveness ends a wait much earlier
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 50e-6, 2e-3  # seconds between polls
@@ -89,7 +92,7 @@ class Ranks:
             return cls(place, [socket.gethostname()], None)
         until = time.monotonic() + deadline
         name = f"adabest/{place.restart}/{next(_joins)}"
-        store = distributed.PrefixStore(name, _store(place, deadline, hold=not place.agent_store and place.rank == 0))
+        store = _store(name, place, deadline, hold=not place.agent_store and place.rank == 0)
         hosts = _arrive(store, place, deadline, until)
         try:
             distributed.init_process_group(
@@ -99,7 +102,7 @@ class Ranks:
             raise RankLost(f"a rank was lost while the ranks connected to each other ({_first_line(error)})") from error
         _group().set_timeout(_BACKSTOP)
         liveness = Liveness(
-            lambda: distributed.PrefixStore(name, _store(place, deadline, hold=False)),
+            lambda: _store(name, place, deadline, hold=False),
             place.rank,
             hosts,
             deadline,
@@ -153,7 +156,7 @@ class Ranks:
         lengths = self._all_to_all(torch.tensor([len(text)]), self._to_zero(1), ones)
         sizes = [int(length) for length in lengths] if self.rank == 0 else [0] * self.size
         texts = self._all_to_all(text, self._to_zero(len(text)), sizes)
-        return [_from_bytes(part) for part in texts.split(sizes)] if self.rank == 0 else None
+        return [_from_bytes(part) for part in torch.split(texts, sizes)] if self.rank == 0 else None
 
     def broadcast(self, tensor: Tensor) -> None:
         """Sends a tensor of rank 0 to all others, into their tensor of the same shape and dtype."""
@@ -189,7 +192,7 @@ class Ranks:
             got = self._all_to_all(parcel, sent, received)
             self.bytes_sent += sum(sent) - sent[self.rank]
             self.bytes_received += sum(received) - received[self.rank]
-            return [*got.view(like.dtype).to(like.device).split([*incoming_sizes])]
+            return [*torch.split(got.view(like.dtype).to(like.device), [*incoming_sizes])]
 
     def gather(self, own: Tensor, sizes: Sequence[int]) -> list[Tensor] | None:
         """A vector of every rank, at rank 0; None elsewhere.
@@ -363,12 +366,14 @@ class _Waiting:
         self._ended.set()
 
 
-def _store(place: Place, deadline: float, hold: bool) -> distributed.Store:
-    """A connection of its own to the job's store; if ``hold``, this process holds the store."""
+def _store(name: str, place: Place, deadline: float, *, hold: bool) -> "Store":
+    """A connection of its own to the job's store, for keys under a name; if ``hold``, this process holds the store."""
+    from torch._C._distributed_c10d import PrefixStore, TCPStore  # a build without torch.distributed lacks them
+
     if not hold:
         _wait_for_store(place, deadline)
     try:
-        return distributed.TCPStore(
+        store = TCPStore(
             place.address,
             place.port,
             place.size,
@@ -383,6 +388,7 @@ def _store(place: Place, deadline: float, hold: bool) -> distributed.Store:
         raise InputError(
             f"rank 0 can't listen on MASTER_PORT={place.port} ({_first_line(error)}); choose a free port"
         ) from error
+    return PrefixStore(name, store)
 
 
 def _wait_for_store(place: Place, deadline: float) -> None:
@@ -401,7 +407,7 @@ def _wait_for_store(place: Place, deadline: float) -> None:
             return
 
 
-def _arrive(store: distributed.Store, place: Place, deadline: float, until: float) -> list[str]:
+def _arrive(store: "Store", place: Place, deadline: float, until: float) -> list[str]:
     """Waits for all ranks; returns the names of their hosts."""
     store.set(beat_key(place.rank), "0")
     store.set(_host_key(place.rank), socket.gethostname())
