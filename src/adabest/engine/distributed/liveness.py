@@ -102,9 +102,10 @@ class Liveness:
             lost = self._given_up(words)
             if lost is not None:
                 raise self._lost(lost, "another rank had given it up")
-            silent = max(self._others(), key=lambda rank: silences[rank])
-            if words[silent] != _LEFT and silences[silent] > self._deadline:
-                raise self._lost(silent, f"nothing was heard of it for {silences[silent]:.1f} s")
+            # A rank that has left beats no more, and must not hide one that is silent.
+            for rank in self._others():
+                if words[rank] != _LEFT and silences[rank] > self._deadline:
+                    raise self._lost(rank, f"nothing was heard of it for {silences[rank]:.1f} s")
         elif waited - self._looked > self._deadline:
             raise self._store_lost()
 
@@ -171,7 +172,8 @@ class Liveness:
         self._last_word = _LEFT
         with self._lock:
             self._failing = True  # no farewell: the thread may be blocked in a call
-        return RankLost(f"rank 0 on {self._hosts[0]} was lost: the job's store ({self._store_holder}) doesn't answer")
+        who = f"rank 0 on {self._hosts[0]} was lost: " * self._rank_0_holds
+        return RankLost(f"{who}the job's store ({self._store_holder}) doesn't answer")
 
     def _say(self, word: bytes) -> None:
         """Writes this rank's last word, in place of further beats."""

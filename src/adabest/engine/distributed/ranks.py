@@ -7,6 +7,7 @@ Every wait is polled. While it lasts, ``Liveness`` tells whether the others are 
 froze or was cut off ends the wait with ``RankLost``, however long gloo's own timeout is.
 """
 
+import atexit
 import contextlib
 import itertools
 import json
@@ -109,7 +110,9 @@ class Ranks:
             rank_0_holds=not place.agent_store,
             store_holder=place.store_holder,
         )
-        return cls(place, hosts, liveness)
+        ranks = cls(place, hosts, liveness)
+        atexit.register(ranks.leave)  # threads of gloo that outlive the interpreter abort the process
+        return ranks
 
     def use_device(self, device: torch.device, backend: Literal["gloo", "nccl"]) -> None:
         """Says how CUDA tensors travel from now on. All ranks call it; nothing changes for CPU tensors.
@@ -246,6 +249,7 @@ class Ranks:
         """Leaves the job. Takes some seconds at most, even if others are dead."""
         if self._liveness is None:
             return
+        atexit.unregister(self.leave)
         self._liveness.close()
         self._liveness = None
         self._device_group = None
