@@ -30,6 +30,10 @@ class Diverged(AdabestError):
     """A loss or a model stopped being finite. The message says which, and where."""
 
 
+class RankLost(AdabestError):
+    """A process of a torchrun job ended, froze, was cut off or never came. The message says which, and for how long."""
+
+
 @contextlib.contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """While entered, an OSError without a file name gets this one: a failed write or flush has none."""
