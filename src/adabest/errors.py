@@ -30,6 +30,10 @@ class Diverged(AdabestError):
     """A loss or a model stopped being finite. The message says which, and where."""
 
 
+class RankFailed(AdabestError):
+    """Another process of the job failed. The message has its traceback."""
+
+
 class RankLost(AdabestError):
     """A process of a torchrun job ended, froze, was cut off or never came. The message says which, and for how long."""
 

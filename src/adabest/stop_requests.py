@@ -121,6 +121,16 @@ class StopRequests:
         return known[0]() if known else "nothing was begun"
 
 
+def notice_requests() -> None:
+    """Stops the countdown of a request to terminate, if there is one: a heartbeat will come, though not yet.
+
+    For waits in which a heartbeat must not raise, as for other processes.
+    """
+    entered = StopRequests._entered
+    if entered and any(requests._asked for requests in entered) and StopRequests._watch is not None:
+        StopRequests._watch.heard()
+
+
 class _Watch:
     """A thread that ends the process if no heartbeat notices a request to terminate in time.
 

@@ -80,7 +80,7 @@ def drawn_models(task: ClassificationTask, count: int, seed: int = 0) -> list[Te
 
 def request(task: ClassificationTask, count: int, seed: int = 0) -> EvaluationRequest:
     models = dict(zip(["scored", "aggregate", "cloud", "averaged"], drawn_models(task, count, seed), strict=False))
-    return EvaluationRequest(task, models, "scored")
+    return EvaluationRequest(task, models, models["scored"])
 
 
 def assert_close(found: EvaluationResult, expected: EvaluationResult, rel: float) -> None:
@@ -150,7 +150,7 @@ def test_runs_that_are_too_large_for_float16_are_judged_again(where: str) -> Non
         places[names[-1]].copy_(torch.tensor([1e5, 2e5, 3e5]))
     else:
         places[names[0]][0, 0] = 1e5
-    requests = [EvaluationRequest(task, {"scored": model}, "scored") for model in (small, large)]
+    requests = [EvaluationRequest(task, {"scored": model}, model) for model in (small, large)]
     halved, precise = (
         GpuEvaluator(task, operand).evaluate(requests, no_heartbeat) for operand in (torch.float16, None)
     )
@@ -181,7 +181,7 @@ def test_a_model_with_two_names_is_judged_once(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(evaluator, "_judge", counting)
     scored, aggregate = drawn_models(task, 2)
-    own = EvaluationRequest(task, {"scored": scored, "aggregate": aggregate, "cloud": aggregate}, "scored")
+    own = EvaluationRequest(task, {"scored": scored, "aggregate": aggregate, "cloud": aggregate}, scored)
     assert_close(evaluator.evaluate([own], no_heartbeat)[0], evaluate_one_by_one(own, no_heartbeat), rel=1e-12)
     assert judged == [2, 1]
 
@@ -248,7 +248,8 @@ def test_fewer_models_are_judged_at_a_time_when_memory_runs_out(monkeypatch: pyt
 def test_a_loss_that_isnt_finite_is_told() -> None:
     task = make_task()
     broken = task.initial_model() * torch.nan
-    own = EvaluationRequest(task, {"scored": task.initial_model(), "cloud": broken}, "scored")
+    sound = task.initial_model()
+    own = EvaluationRequest(task, {"scored": sound, "cloud": broken}, sound)
     tests = GpuEvaluator(task).evaluate([own], no_heartbeat)[0].tests
     assert np.isfinite(tests["scored"].loss)
     assert np.isnan(tests["cloud"].loss)
@@ -302,7 +303,7 @@ class TestOneByOne:
         task = make_task()
         broken = task.initial_model() * torch.inf
         models = {"scored": task.initial_model(), "aggregate": broken, "cloud": task.initial_model()}
-        found = evaluate_one_by_one(EvaluationRequest(task, models, "scored"), no_heartbeat)
+        found = evaluate_one_by_one(EvaluationRequest(task, models, models["scored"]), no_heartbeat)
         assert list(found.tests) == ["scored", "aggregate"]
         assert found.validation is None
 

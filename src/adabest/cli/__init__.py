@@ -3,6 +3,7 @@
 What is heavy is imported when a command needs it, and only the command that was asked for is built.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO, cast
@@ -12,6 +13,7 @@ from adabest.cli.exit_codes import DONE
 from adabest.errors import InputError
 
 _HELP = ("-h", "--help", "-H", "--help-verbose")
+_OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # torchrun sets them for the processes that it starts
 _COMPLETION = "--tyro-"  # begins the parser's own options, which write completion scripts of all commands
 
 
@@ -60,6 +62,10 @@ def _answer(given: list[str], interrupts: failures.Interrupts) -> int:
         return _version()
     if not given or given[0] in _HELP:
         return _help()
+    if any(name in os.environ for name in _OF_TORCHRUN):
+        from adabest.cli.rank_command import answer_in_job
+
+        return answer_in_job(given, lambda: _command(given, interrupts))
     return _command(given, interrupts)
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED, OUTPUT_CLOSED
-from adabest.errors import InputError, Interrupted, how_to_go_on, leave_at_once, naming_file
+from adabest.errors import InputError, Interrupted, RankLost, how_to_go_on, leave_at_once, naming_file
 
 _INTERRUPTED = "interrupted; a run that was begun can be resumed"
 # Reasons for which a file can't be written or read, and which no other input would mend.
@@ -44,6 +44,8 @@ def tell_failure(error: BaseException) -> int:
         cause = error.__cause__
         by_machine = isinstance(cause, OSError) and cause.errno in _MACHINE
         return _say(str(error), MACHINE_FAILED if by_machine else BAD_INPUT)
+    if isinstance(error, RankLost):
+        return _say(_with_advice(str(error), error), MACHINE_FAILED)
     if isinstance(error, BrokenPipeError) and error.filename in (None, _OUTPUT):
         return OUTPUT_CLOSED
     if isinstance(error, OSError):

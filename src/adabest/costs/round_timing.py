@@ -114,7 +114,7 @@ class _TimedEngine:
         self.took_part = self.took_part or sum(len(request.clients) for request in requests)
         device = requests[0].message.cloud.device
         begin = read_clocks(device)
-        answers = self._engine.exchange(requests)
+        answers: list[Answers] = list(self._engine.exchange(requests))
         self.spent = self.spent.plus(read_clocks(device).minus(begin))
         for request in requests:
             self._repeat_without_gradients(request)

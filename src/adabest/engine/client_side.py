@@ -14,7 +14,7 @@ from torch import Tensor
 from adabest.algorithms.base import Algorithm, Work
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, Request
 from adabest.engine.memory_tiers import Memory
 from adabest.engine.receipt import Received, receive

@@ -167,21 +167,56 @@ class _Page:
         return True
 
 
-class ClientStore:
-    """One row per client that has taken part: memory never grows with the population.
+class RowNumbers:
+    """The numbers of clients' rows, in the order of their first rounds, and when each was written last.
 
     Attributes:
+        rows: The number of each client's row.
         writes: How often rows were written.
     """
 
+    def __init__(self, clients: Iterable[int] = ()) -> None:
+        """Numbers the rows of clients, which count as written at once, if there are any."""
+        self.rows: dict[int, int] = {}
+        self.writes = 0
+        self._written = np.zeros(0, dtype=np.int64)  # for each row, the number of its last write
+        known = list(clients)
+        if known:
+            self.mark(known)
+
+    def mark(self, clients: Sequence[int]) -> None:
+        """Notes that the rows of clients are written; those that are new get numbers."""
+        for client in clients:
+            self.rows.setdefault(client, len(self.rows))
+        self.writes += 1
+        if len(self.rows) > len(self._written):
+            more = np.zeros(2 * len(self.rows) - len(self._written), dtype=np.int64)
+            self._written = np.concatenate([self._written, more])
+        self._written[[self.rows[client] for client in clients]] = self.writes
+
+    def changed_since(self, writes: int) -> np.ndarray:
+        """The numbers of the rows that were written since ``writes`` had a value, ascending."""
+        return np.flatnonzero(self._written[: len(self.rows)] > writes)
+
+
+class ClientStore:
+    """One row per client that has taken part: memory never grows with the population."""
+
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory or Memory()
-        self._rows: dict[int, int] = {}
+        self._numbers = RowNumbers()
         self._fields: dict[str, _Field] = {}
         self._pages: list[_Page] = []
         self._views: dict[int, Mapping[str, Tensor]] = {}
-        self.writes = 0
-        self._written = np.zeros(0, dtype=np.int64)  # for each row, the number of its last write
+
+    @property
+    def writes(self) -> int:
+        """How often rows were written."""
+        return self._numbers.writes
+
+    @property
+    def _rows(self) -> dict[int, int]:
+        return self._numbers.rows
 
     def __contains__(self, client: int) -> bool:
         return client in self._rows
@@ -205,9 +240,7 @@ class ClientStore:
         kinds = {name: _Field(value.shape, value.dtype) for row in changes.values() for name, value in row.items()}
         new = [client for client in changes if client not in self._rows]
         self._allocate(len(self) + len(new), kinds | self._fields)
-        for client in new:
-            self._rows[client] = len(self._rows)
-        self._mark([self._rows[client] for client in changes])
+        self._numbers.mark(list(changes))
         rows, given = dict[str, list[Tensor]](), dict[str, list[Tensor]]()
         for client, values in changes.items():
             row = self._row(client)
@@ -239,7 +272,7 @@ class ClientStore:
         Rows have the numbers 0, 1, ... in the order of the clients' first rounds. They keep them, also in a store that
         is made from this one's pieces.
         """
-        return np.flatnonzero(self._written[: len(self)] > writes)
+        return self._numbers.changed_since(writes)
 
     def chosen_pieces(self, rows: np.ndarray) -> dict[str, Pieces]:
         """Some rows as tensors in pieces, and ``rows``, their numbers; the clients' numbers are those of all rows.
@@ -275,29 +308,15 @@ class ClientStore:
             ValueError: If rows are missing.
         """
         store, clients = cls(memory), state[_IDS].tolist()
-        parts = [_Part.of(pieces, len(clients)) for pieces in (*earlier, state)]
-        fields = {name: kind for part in parts for name, kind in part.kinds().items()}
-        newest = np.full(len(clients), -1)
-        for number, part in enumerate(parts):
-            newest[part.rows] = number
-        if (newest < 0).any():
-            raise ValueError(f"{int((newest < 0).sum())} of {len(clients)} rows of clients are missing")
+        parts = newest_rows(state, earlier)
+        fields = {name: kind for part, _ in parts for name, kind in part.kinds().items()}
         store._allocate(len(clients), fields)
-        store._rows = {client: row for row, client in enumerate(clients)}
-        store._mark(range(len(clients)))
-        for number, part in enumerate(parts):
-            store._fill(part, np.flatnonzero(newest[part.rows] == number))
+        store._numbers.mark(clients)
+        for part, places in parts:
+            store._fill(part, places)
         return store
 
-    def _mark(self, rows: Iterable[int]) -> None:
-        """Notes that rows are written."""
-        self.writes += 1
-        if len(self) > len(self._written):
-            more = np.zeros(2 * len(self) - len(self._written), dtype=np.int64)
-            self._written = np.concatenate([self._written, more])
-        self._written[list(rows)] = self.writes
-
-    def _fill(self, part: "_Part", places: np.ndarray) -> None:
+    def _fill(self, part: "StoredRows", places: np.ndarray) -> None:
         """Copies rows from some places of a part."""
         for page in self._pages:
             here = places[(part.rows[places] >= page.start) & (part.rows[places] < page.start + page.count)]
@@ -363,14 +382,20 @@ class ClientStore:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Some rows of a store, with their numbers."""
+class StoredRows:
+    """Some rows of a store, as they were stored.
+
+    Attributes:
+        rows: Their numbers.
+        fields: Their fields by name, ``[rows, …]``.
+    """
 
     rows: np.ndarray
     fields: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, pieces: Mapping[str, Tensor], clients: int) -> "_Part":
+    def of(cls, pieces: Mapping[str, Tensor], clients: int) -> "StoredRows":
+        """The rows in the pieces of a store with a number of clients."""
         fields = {name: value for name, value in pieces.items() if name not in (_IDS, _ROWS)}
         rows = pieces[_ROWS].to(torch.int64).reshape(-1).numpy() if _ROWS in pieces else np.arange(len(pieces[_IDS]))
         if len(rows) and not (rows.min() >= 0 and rows.max() < clients):
@@ -378,7 +403,30 @@ class _Part:
         return cls(rows, fields)
 
     def kinds(self) -> dict[str, _Field]:
+        """The shapes and types of the fields."""
         return {name: _Field(value.shape[1:], value.dtype) for name, value in self.fields.items()}
+
+
+def newest_rows(
+    state: Mapping[str, Tensor], earlier: Sequence[Mapping[str, Tensor]]
+) -> list[tuple[StoredRows, np.ndarray]]:
+    """The rows of a store as they were stored at several moments, each with the places in it that count.
+
+    Args:
+        state: All pieces of the store, or chosen ones.
+        earlier: Pieces of the same store at earlier moments, the oldest first, for rows that weren't chosen later.
+
+    Raises:
+        ValueError: If rows are missing.
+    """
+    clients = len(state[_IDS])
+    parts = [StoredRows.of(pieces, clients) for pieces in (*earlier, state)]
+    newest = np.full(clients, -1)
+    for number, part in enumerate(parts):
+        newest[part.rows] = number
+    if (newest < 0).any():
+        raise ValueError(f"{int((newest < 0).sum())} of {clients} rows of clients are missing")
+    return [(part, np.flatnonzero(newest[part.rows] == number)) for number, part in enumerate(parts)]
 
 
 def _in_chunks(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -18,13 +18,13 @@ class EvaluationRequest(NamedTuple):
 
     Attributes:
         task: The run's task, which has the data.
-        models: The models by name, each a vector ``[P]``.
-        validated: The name of the model that is judged on the validation clients, too.
+        models: The models by name that are judged on the test set, each a vector ``[P]``.
+        validated: The model that is judged on the validation clients; None if none is.
     """
 
     task: Task
     models: Mapping[str, Tensor]
-    validated: str
+    validated: Tensor | None
 
 
 class EvaluationResult(NamedTuple):
@@ -110,4 +110,6 @@ def evaluate_one_by_one(request: EvaluationRequest, heartbeat: Heartbeat) -> Eva
         tests[name] = request.task.test(model, heartbeat)
         if not np.isfinite(tests[name].loss):
             return EvaluationResult(tests, None)
-    return EvaluationResult(tests, request.task.validate(request.models[request.validated], heartbeat))
+    if request.validated is None:
+        return EvaluationResult(tests, None)
+    return EvaluationResult(tests, request.task.validate(request.validated, heartbeat))

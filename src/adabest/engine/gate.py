@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,62 +20,11 @@ from torch import Tensor
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.forms import Form, forms_of
 from adabest.engine.arrival import Arrival, send
+from adabest.engine.gate_rules import NormLimit
 from adabest.engine.interface import ClientScores
-from adabest.errors import InputError
 
 REMEMBERED_NORMS = 512  # of accepted replies, which the running median is taken over
 MOST_SKIPPED = 10  # rounds in a row without any accepted reply, after which a run has diverged
-
-
-@dataclass(frozen=True)
-class NormLimit:
-    """The largest norm of a vector in a reply.
-
-    Attributes:
-        value: The norm, or a multiple of the running median of accepted norms; infinite for no limit.
-        of_median: Which of the two.
-    """
-
-    value: float = math.inf
-    of_median: bool = False
-
-    @property
-    def is_set(self) -> bool:
-        """Whether norms are looked at."""
-        return self.value != math.inf
-
-    @classmethod
-    def parse(cls, text: str) -> "NormLimit":
-        """The limit that ``none``, ``25`` or ``10x`` stand for.
-
-        Raises:
-            InputError: If it is something else.
-        """
-        if text == "none":
-            return cls()
-        try:
-            value = float(text.removesuffix("x"))
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise InputError(
-                f"reply_limit = {text!r} isn't one: it should be none, a norm above 0 such as 25, or a multiple of the "
-                "running median such as 10x"
-            )
-        return cls(value, of_median=text.endswith("x"))
-
-
-@dataclass(frozen=True)
-class Gate:
-    """The rules of the gate.
-
-    Attributes:
-        policy: Whether a bad reply is left out (``quarantine``), or ends the run (``stop``).
-        limit: The largest norm.
-    """
-
-    policy: Literal["quarantine", "stop"] = "quarantine"
-    limit: NormLimit = NormLimit()
 
 
 class Rejection(NamedTuple):

@@ -20,6 +20,7 @@ from torch import Tensor
 from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Work
 from adabest.engine.arrival import Arrival
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
+from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining
 from adabest.tasks.base import Task
 
@@ -35,6 +36,8 @@ class Request(NamedTuple):
         clients: The cohort, with each client's state; None for a client that lives elsewhere.
         message: What the server sent.
         context: The round, as the server sees it.
+        gate: The rules by which replies will be judged.
+        remembered: The norms of replies accepted before in this phase, if their median is a limit.
     """
 
     algorithm: Algorithm
@@ -44,6 +47,8 @@ class Request(NamedTuple):
     clients: Mapping[int, Any]
     message: Any
     context: ServerContext
+    gate: Gate = Gate()
+    remembered: Tensor | None = None
 
 
 class TrainingScores(NamedTuple):
@@ -75,6 +80,12 @@ class TrainingScores(NamedTuple):
             numbers = [float(losses.mean()), float(accuracies.mean()), step, loss]
             columns[:, place] = torch.tensor(numbers, dtype=torch.float64)
         return cls(clients, Arrival(columns))
+
+    @classmethod
+    def of_clients(cls, scores: Sequence["ClientScores"]) -> "TrainingScores":
+        """Scores that are known, client by client."""
+        columns = torch.tensor([own[1:] for own in scores], dtype=torch.float64).T
+        return cls([own.client for own in scores], Arrival(columns))
 
     def read(self) -> list["ClientScores"]:
         """The scores, client by client."""
@@ -146,8 +157,12 @@ class Engine(Protocol):
     Engines call a heartbeat between local steps. What it raises leaves ``exchange``.
     """
 
-    def exchange(self, requests: Sequence[Request]) -> list[Answers]:
-        """Executes the requests of several runs; one result per request."""
+    def exchange(self, requests: Sequence[Request]) -> Sequence[Any]:
+        """Executes the requests of several runs.
+
+        Returns:
+            For each request its ``Answers``, or what is received where clients live elsewhere (``receipt.Received``).
+        """
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
         """Judges the models of several runs; one result per request."""

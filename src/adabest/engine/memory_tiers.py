@@ -158,6 +158,15 @@ class Memory:
         return torch.zeros(size, dtype=torch.uint8, device=self.device)
 
 
+_processes = 1  # that share this machine
+
+
+def share_machine(processes: int) -> None:
+    """Leaves a share of the machine's memory to each of several processes; before any memory is taken."""
+    global _processes  # noqa: PLW0603
+    _processes = processes
+
+
 def _budget(size: int | None, device: str) -> Budget:
     return _shared_budget(device) if size is None else Budget(size)
 
@@ -176,7 +185,7 @@ def _copy_budget(device: str) -> Budget:
 
 def _total(device: str) -> int:
     """The bytes of a device's memory."""
-    return total_memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    return total_memory() // _processes if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
 
 
 def free_by_default(device: str) -> int | None:

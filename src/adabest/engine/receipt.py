@@ -6,7 +6,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from adabest.algorithms.base import Replies
-from adabest.engine.gate import Columns, Gate, Verdict, inspect, judge, remember
+from adabest.engine.gate import Columns, Verdict, inspect, judge, remember
+from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Request, TrainingScores
 from adabest.engine.reduction import reduce_replies
 

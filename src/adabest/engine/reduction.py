@@ -46,6 +46,10 @@ class ReducedReplies(Replies):
                 f"replies lack the field or the weight (there is: {there})"
             ) from None
 
+    def with_means(self, means: Mapping[tuple[str, str], Tensor]) -> "ReducedReplies":
+        """The same replies with some other means."""
+        return ReducedReplies({**self._means, **means}, self._total, self.count)
+
     def share_of(self, population: Population) -> Scalar:
         """|P| / |S|, with the same bits on a GPU, which divides by a number of the host less exactly."""
         if not isinstance(self.count, Tensor):

@@ -8,7 +8,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,7 +20,8 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import MODEL, ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.gate import MOST_SKIPPED, Gate, GateNotes, Rejection
+from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection
+from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
@@ -57,7 +58,7 @@ class Rules:
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
     average_from: int | None = None
-    gate: Gate = Gate()
+    gate: Gate = field(default_factory=Gate)
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.server_rate) and self.server_rate > 0):
@@ -345,7 +346,9 @@ class Simulation:
             context = self.context(after.round, phase)
             with self.observer("server"):
                 message = self._algorithm.downlink(after.server, after.cloud, context)
-            request = self._request(work, clients, message, context)
+            request = self._request(work, clients, message, context)._replace(
+                gate=self._rules.gate, remembered=after.remembered_norms.get(phase)
+            )
             answers: Answers | Received = yield request
             one = self._receive(request, answers, after, received)
             received.append(one)
@@ -427,7 +430,7 @@ class Simulation:
         averaged = self._averaged_value(after)
         if averaged is not None:
             models["averaged"] = averaged
-        return EvaluationRequest(self._task, models, validated=next(iter(models)))
+        return EvaluationRequest(self._task, models, validated=next(iter(models.values())))
 
     def _estimate_norms(self, after: State) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.

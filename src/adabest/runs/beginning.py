@@ -54,7 +54,7 @@ def restore(folder: RunFolder, config: Config, federation: Federation, manifest:
     identity, before = (
         files.parse_object(folder / name, proven[name] or b"") for name in (files.IDENTITY, files.ENVIRONMENT)
     )
-    refuse_change(folder, identity, federation)
+    refuse_change(folder, identity, federation.identity)
     _warn_of_changes(folder, config, before)
     checkpoint = load_checkpoint(folder, manifest)
     metrics, callbacks = Prefix(0, sha256(b"")), dict[str, Mapping[str, Any]]()
@@ -85,7 +85,7 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> TakenUp:
             lost = files.IDENTITY if identity is None else files.ENVIRONMENT
             raise InputError(f"{folder / lost} is missing; bring it back, or make the run anew")
         return TakenUp(begin(folder, config, federation), {})
-    refuse_change(folder, identity, federation)
+    refuse_change(folder, identity, federation.identity)
     _warn_of_changes(folder, config, before)
     checkpoint = load_checkpoint(folder, None)
     if checkpoint is not None:
@@ -102,14 +102,14 @@ def adopt(folder: RunFolder, config: Config, federation: Federation) -> TakenUp:
     return TakenUp(ledger, {})
 
 
-def refuse_change(folder: RunFolder, identity: Mapping[str, Any], federation: Federation) -> None:
+def refuse_change(folder: RunFolder, identity: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuses to resume a run with another data set, partition or initial model than it began with.
 
     Raises:
         InputError: If one of them differs.
     """
     for key, before in fingerprints(identity).items():
-        if before != fingerprints(federation.identity)[key]:
+        if before != fingerprints(now)[key]:
             raise InputError(
                 f"{folder.path}: the {key.replace('_', ' ')} isn't the one that this run began with "
                 f"(see {files.IDENTITY}), so the result would be of neither; choose another folder, or --overwrite"

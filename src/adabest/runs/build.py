@@ -21,10 +21,12 @@ from torch import nn
 
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.engine.batched import BatchedEngine
+from adabest.engine.client_side import LocalClients
 from adabest.engine.cpu.trainer import CpuTrainer, clients_at_once
 from adabest.engine.device_clock import DeviceClock
+from adabest.engine.distributed.run_share import RunParts
 from adabest.engine.evaluation import Evaluator
-from adabest.engine.gate import Gate, NormLimit
+from adabest.engine.gate_rules import Gate, NormLimit
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision
@@ -40,6 +42,7 @@ from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.roster import Attendance
 from adabest.runs.model_source import take_model
 from adabest.runs.provenance import commit
+from adabest.runs.rank_job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.demand import Demand
 from adabest.runs.settings.resolution import Components
@@ -78,12 +81,6 @@ def build_federation(
     Raises:
         InputError: If anything in the configuration can't be used.
     """
-    training = LocalTraining(
-        learning_rate=config.learning_rate,
-        learning_rate_decay=config.learning_rate_decay,
-        weight_decay=_known(config.weight_decay),
-        clip=config.clip,
-    )
     attendance = Attendance(
         participation=config.participation,
         sampler=config.sampler,
@@ -93,6 +90,59 @@ def build_federation(
     )
     gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit))
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate)
+    built = build_parts(config, components, scratch)
+    partition, (algorithm, task, training, memory) = built.partition, built.parts
+    job = current_job()
+    simulation = Simulation(
+        algorithm,
+        task,
+        partition.training,
+        samples=partition.samples[partition.training],
+        training=training,
+        attendance=attendance,
+        rules=rules,
+        engine=make_engine(config),
+        memory=memory,
+        client_side=LocalClients if job is None or not job.has_group else job.share_out(config, built),
+        heartbeat=heartbeat,
+    )
+    return Federation(simulation, built.task, partition, built.identity)
+
+
+@dataclass(frozen=True)
+class BuiltParts:
+    """The parts of a run that are the same wherever its clients are trained.
+
+    Attributes:
+        parts: The algorithm, the task, the settings of local training, and the memory for what clients keep.
+        task: The classifier and its data.
+        partition: The samples of each client.
+        identity: Fingerprints and statistics of what was drawn, to be stored and compared.
+    """
+
+    parts: RunParts
+    task: ClassificationTask
+    partition: Partition
+    identity: dict[str, Any]
+
+
+def build_parts(config: Config, components: Components, scratch: Path | None = None) -> BuiltParts:
+    """Draws the partition and the initial model.
+
+    Args:
+        config: The complete configuration.
+        components: The objects that the configuration names.
+        scratch: The folder for clients' state that doesn't fit in memory. By default the one for temporary files.
+
+    Raises:
+        InputError: If anything in the configuration can't be used.
+    """
+    training = LocalTraining(
+        learning_rate=config.learning_rate,
+        learning_rate_decay=config.learning_rate_decay,
+        weight_decay=_known(config.weight_decay),
+        clip=config.clip,
+    )
     device = _device(config.device)
     if device.type == "cuda":
         load_in_background()
@@ -115,23 +165,12 @@ def build_federation(
         dtype=config.dtype,
         kind=components.model if isinstance(components.model, str) else id(components.model),
     )
-    simulation = Simulation(
-        components.algorithm,
-        task,
-        partition.training,
-        samples=partition.samples[partition.training],
-        training=training,
-        attendance=attendance,
-        rules=rules,
-        engine=make_engine(config),
-        memory=Memory(
-            device,
-            on_device=_size(config, "client_device_memory"),
-            on_host=_size(config, "client_memory"),
-            on_disk=_size(config, "client_disk"),
-            folder=scratch,
-        ),
-        heartbeat=heartbeat,
+    memory = Memory(
+        device,
+        on_device=_size(config, "client_device_memory"),
+        on_host=_size(config, "client_memory"),
+        on_disk=_size(config, "client_disk"),
+        folder=scratch,
     )
     initial = task.initial_model()
     identity = {
@@ -144,7 +183,7 @@ def build_federation(
         "parameters": initial.numel(),
         "partition": partition_statistics(partition),
     }
-    return Federation(simulation, task, partition, identity)
+    return BuiltParts(RunParts(components.algorithm, task, training, memory), task, partition, identity)
 
 
 def _begin(work: Callable[[], str]) -> Future[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from adabest.engine.lanes import Lane, advance_together
 from adabest.errors import InputError
 from adabest.registry import look_in, named_now
 from adabest.runs.beginning import refuse_change
-from adabest.runs.build import build_federation, make_engine
+from adabest.runs.build import build_parts, make_engine
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.callbacks.board import make_board
 from adabest.runs.callbacks.catalog import check_callbacks
@@ -21,6 +22,7 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import ProcessSettings
+from adabest.runs.rank_job import current_job
 from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components, resolve_again
@@ -147,12 +149,61 @@ def run_lanes(
     for run in runs:
         check_runs([run.config], run.callbacks)
     with StopRequests(lambda: _how_to_go_on([run.folder for run in runs])) as requests:
-        asked = [(ProcessSettings.of(run.config, run.components), run) for run in runs if _is_left(run)]
+        left = [run for run in runs if _is_left(run)]
+        if can_be_made_apart(left):
+            make_apart(left, at_a_time, ended=ended, show=show)
+            return
+        asked = [(ProcessSettings.of(run.config, run.components), run) for run in left]
         for number, process_settings in enumerate(dict.fromkeys(process_settings for process_settings, _ in asked)):
             if number > 0:
                 requests.heartbeat()  # else a stop requested while a group ended would begin the next one
             group = [run for its_own, run in asked if its_own == process_settings]
             _run_group(group, process_settings, requests, at_a_time or len(group), ended=ended, show=show)
+
+
+def can_be_made_apart(runs: Sequence[PendingRun]) -> bool:
+    """Whether there are ranks, and so many runs that each rank can make whole ones by itself.
+
+    Then nothing needs to be exchanged between ranks, and none waits for another before the end.
+    """
+    job = current_job()
+    return job is not None and 1 < job.ranks.size <= len(runs) and not any(run.callbacks for run in runs)
+
+
+def make_apart(
+    runs: Sequence[PendingRun], at_a_time: int | None, *, ended: Callable[[PendingRun], None], show: bool
+) -> None:
+    """Makes runs at all ranks, each of which gets every so-many-th of them and writes their folders.
+
+    Args:
+        runs: The runs.
+        at_a_time: The most runs that a rank trains together. By default all of its own.
+        ended: Called with each run, rank 0's as it ends, the others at the end.
+        show: Whether to show the progress of rank 0's runs.
+
+    Raises:
+        InputError: If a rank doesn't see the folders.
+    """
+    job = current_job()
+    assert job is not None
+    size = job.ranks.size
+    folder = runs[0].folder.path.absolute().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".ranks-") as mark:
+        orders = [[_order(run, mark.name) for run in runs[rank::size]] for rank in range(size)]
+        job.make_apart(orders, at_a_time, lambda: run_lanes(runs[0::size], at_a_time=at_a_time, ended=ended, show=show))
+    for rank in range(1, size):
+        for run in runs[rank::size]:
+            ended(run)
+
+
+def _order(run: PendingRun, mark: str) -> dict[str, Any]:
+    """A run as another rank takes it."""
+    plain = {
+        name: getattr(run, name)
+        for name in ("resumed", "overwrite", "unverified", "data_dir", "label", "group", "blind")
+    }
+    return {"folder": str(run.folder.path.absolute()), "mark": mark, "settings": run.config.flat(), **plain}
 
 
 def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) -> None:
@@ -192,9 +243,12 @@ def _run_group(
     waiting = deque(runs)
     lanes = min(at_a_time, len(runs))
     board = make_board([run.config.rounds for run in runs], lanes, show=show)
-    with process_settings.entered(), board:
+    job = current_job()
+    shared_out = contextlib.nullcontext() if job is None else job.group(runs[0].config, process_settings.threads)
+    with process_settings.entered(), board, shared_out:
         shared = LaneContext(requests.heartbeat, board, CheckpointTime())
-        engine = make_engine(runs[0].config)(requests.heartbeat)
+        make = make_engine(runs[0].config)
+        engine = make(requests.heartbeat) if job is None else job.engine(make, requests.heartbeat)
         if isinstance(engine, BatchedEngine):
             board.device_share = engine.device_share
         advance_together([_one_after_another(waiting, shared, ended) for _ in range(lanes)], engine)
@@ -264,4 +318,4 @@ def check_unchanged(path: Path, config: Config, components: Components) -> None:
     identity = read_proven(folder, read_manifest(folder), files.IDENTITY)
     if identity is not None:
         found = files.parse_object(folder / files.IDENTITY, identity)
-        refuse_change(folder, found, build_federation(config, components))
+        refuse_change(folder, found, build_parts(config, components).identity)

@@ -40,6 +40,11 @@ class ProcessSettings(NamedTuple):
         if threads is None:
             small = count_run_parameters(config, components) < _PARAMETERS_FOR_THREADS
             threads = 1 if small else torch.get_num_threads()
+        return cls.of_machine(config, threads)
+
+    @classmethod
+    def of_machine(cls, config: Config, threads: int) -> "ProcessSettings":
+        """The process settings of a run whose number of threads is known."""
         return cls(
             config.engine,
             config.device,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adabest.engine.lanes import Lane
-from adabest.errors import AdabestError, Diverged, InputError, Interrupted, note_how_to_go_on
+from adabest.errors import AdabestError, Diverged, InputError, Interrupted, RankFailed, RankLost, note_how_to_go_on
 from adabest.runs.beginning import adopt, begin, restore
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks.base import Callback, Ending, RunView
@@ -92,6 +92,9 @@ def lane(run: PendingRun, shared: LaneContext) -> Lane[None]:
     """
     try:
         yield from _resumed(run, shared) if run.resumed else _begun(run, shared)
+    except (RankLost, RankFailed) as error:
+        note_how_to_go_on(error, _after_a_failure(run))
+        raise
     except AdabestError:
         raise
     except Exception as error:

@@ -53,6 +53,7 @@ class Ranks:
         bytes_sent: The bytes of vectors that this rank has addressed to others; a broadcast counts once per receiver.
         bytes_received: The bytes of vectors that others have addressed to this rank.
         seconds: The time spent in exchanges of vectors, with the time spent waiting for others.
+        while_waiting: Called now and then while this rank waits for others; must not raise, unless the job is to end.
     """
 
     def __init__(self, place: Place, hosts: Sequence[str], liveness: Liveness | None) -> None:
@@ -65,6 +66,7 @@ class Ranks:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.seconds = 0.0
+        self.while_waiting: Callable[[], None] = _nothing
         self._liveness = liveness
         self._device_group: distributed.ProcessGroup | None = None
         self._broken = False
@@ -325,6 +327,7 @@ class Ranks:
         while not is_completed():
             if self._liveness is not None:
                 self._liveness.check()
+            self.while_waiting()
             time.sleep(pause)
             pause = min(1.2 * pause, _LONGEST_PAUSE)
 
@@ -341,6 +344,10 @@ class Ranks:
         except BaseException:
             self._broken = True  # an operation is under way that may never end
             raise
+
+
+def _nothing() -> None:
+    """The default of ``while_waiting``."""
 
 
 class _Waiting:

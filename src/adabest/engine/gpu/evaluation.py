@@ -7,7 +7,7 @@ s-th ``samples_at_once`` samples. Nothing waits for the GPU until all scores are
 import contextlib
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -128,10 +128,14 @@ class GpuEvaluator:
     def _evaluate(self, requests: Sequence[EvaluationRequest], heartbeat: Heartbeat) -> list[EvaluationResult]:
         # In some algorithms the cloud model is the aggregate model: it is judged once.
         models = {id(model): model for request in requests for model in request.models.values()}
-        validated = {n: request for n, request in enumerate(requests) if len(_partition(request).validation) > 0}
+        validated = {
+            n: request
+            for n, request in enumerate(requests)
+            if request.validated is not None and len(_partition(request).validation) > 0
+        }
         tables = [self._validation_table(_partition(request)) for request in validated.values()]
         test = self._judge(list(models.values()), [self._test_table] * len(models), heartbeat, test=True)
-        judged = [request.models[request.validated] for request in validated.values()]
+        judged = [request.validated for request in validated.values() if request.validated is not None]
         validation = self._judge(judged, tables, heartbeat, test=False)
         samples = self._test_table.samples
         copied = _copied(test, validation, samples)
@@ -148,11 +152,15 @@ class GpuEvaluator:
         ]
         if self._setting.operand == torch.float16:
             overflowed = {key for key, number in zip(models, copied.overflows, strict=True) if number}
-            again = {n for n, own in enumerate(requests) if any(id(m) in overflowed for m in own.models.values())}
-            again |= {n for n, number in zip(validated, copied.validation_overflows, strict=True) if number}
-            precise = self._in_own_type.evaluate([requests[n] for n in sorted(again)], heartbeat) if again else []
-            for number, result in zip(sorted(again), precise, strict=True):
-                results[number] = result
+            invalid = {n for n, number in zip(validated, copied.validation_overflows, strict=True) if number}
+            again = {n: _only(own, overflowed, is_invalid=n in invalid) for n, own in enumerate(requests)}
+            again = {n: own for n, own in again.items() if own.models or own.validated is not None}
+            precise = self._in_own_type.evaluate(list(again.values()), heartbeat) if again else []
+            for number, result in zip(again, precise, strict=True):
+                before = results[number]
+                results[number] = EvaluationResult(
+                    {**before.tests, **result.tests}, result.validation or before.validation
+                )
         return results
 
     @functools.cached_property
@@ -273,8 +281,9 @@ class _Copied(NamedTuple):
 
 def _copied(test: _Judgement, validation: _Judgement, samples: int) -> _Copied:
     """Sums the test up, in an order that depends on the samples' numbers alone, and copies everything at once."""
+    by_sample = test.losses[:, :samples].to(torch.float64).T.contiguous()
     columns = [
-        sum_by_halves(test.losses[:, :samples].to(torch.float64).T.contiguous()),
+        sum_by_halves(by_sample) if by_sample.numel() else by_sample.new_zeros(0),
         test.right[:, :samples].sum(dim=1, dtype=torch.int64),
         test.overflows,
         validation.overflows,
@@ -359,6 +368,12 @@ def _peaks(activations: Tensor) -> Tensor:
     """The largest absolute value of each model's activations; NaN where one is."""
     lowest, highest = torch.aminmax(activations.flatten(1), dim=1)
     return torch.maximum(highest, -lowest)
+
+
+def _only(request: EvaluationRequest, overflowed: Collection[int], *, is_invalid: bool) -> EvaluationRequest:
+    """The part of a request that is judged again: the models that overflowed, in the test or on validation clients."""
+    models = {name: model for name, model in request.models.items() if id(model) in overflowed}
+    return EvaluationRequest(request.task, models, request.validated if is_invalid else None)
 
 
 def _partition(request: EvaluationRequest) -> Partition:

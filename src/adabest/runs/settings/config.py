@@ -322,6 +322,16 @@ class Config:
             beside_specification=True,
         ),
     ] = None
+    backend: Annotated[
+        Literal["gloo", "nccl"] | None,
+        Meaning(
+            "machine",
+            "How vectors on GPUs travel between the processes of a torchrun job: nccl, or gloo through the machines' "
+            "memory. By default nccl.",
+            identity=Identity.ENVIRONMENT,
+            beside_specification=True,
+        ),
+    ] = None
     clients_in_parallel: Annotated[
         int | None,
         Meaning(

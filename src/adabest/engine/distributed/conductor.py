@@ -1,0 +1,245 @@
+"""The conductor: rank 0's side of runs whose clients are shared out among ranks.
+
+It orders every rank to train its share of a round's clients, and judges and takes in
+the replies. Between orders the other ranks wait.
+"""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from adabest.algorithms.forms import forms_of
+from adabest.engine.distributed.parcels import spec_of
+from adabest.engine.distributed.placement import Slices, share_out
+from adabest.engine.distributed.ranks import Ranks
+from adabest.engine.distributed.run_share import RunParts, RunShare
+from adabest.engine.distributed.service import Order, PhaseReport, RankService
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
+from adabest.engine.gate import Columns, Verdict, judge, remember
+from adabest.engine.interface import Request, TrainingScores
+from adabest.engine.receipt import Received
+from adabest.engine.reduction import ReducedReplies
+from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+
+
+class SharedRun:
+    """A run whose clients are shared out, as rank 0 knows it.
+
+    Attributes:
+        number: Its number.
+        share: Rank 0's own share of it.
+        homes: The rank at which each client lives that has taken part.
+        placed: The rank at which each client of the round under way trains.
+        is_kept: Whether no round is under way.
+    """
+
+    def __init__(self, number: int, share: RunShare) -> None:
+        self.number, self.share = number, share
+        self.homes: dict[int, int] = {}
+        self.placed: dict[int, int] = {}
+        self.is_kept = True
+
+
+class Conductor:
+    """Orders ranks about.
+
+    Attributes:
+        ranks: The ranks.
+        service: What carries out orders on rank 0.
+    """
+
+    def __init__(self, ranks: Ranks, service: RankService) -> None:
+        self.ranks, self.service = ranks, service
+        self._runs: dict[int, SharedRun] = {}  # by id() of the task, which the share keeps alive
+        self._numbers = 0
+        self._to_keep: dict[int, tuple[Mapping[int, int], bool]] = {}
+        self._to_drop: list[int] = []
+
+    def next_number(self) -> int:
+        """The number of the next run."""
+        self._numbers += 1
+        return self._numbers
+
+    def add(self, number: int, parts: RunParts) -> SharedRun:
+        """Sets up rank 0's share of a run, of which all ranks have been told."""
+        parameters = parts.task.initial_model().numel()
+        share = RunShare(parts, Slices(parameters, self.ranks.size), 0)
+        self.service.shares[number] = share
+        run = self._runs[id(parts.task)] = SharedRun(number, share)
+        return run
+
+    def leave_when_gone(self, run: SharedRun, owner: Any) -> None:
+        """Has all ranks forget a run once its owner is gone."""
+        weakref.finalize(owner, self._forget, run.number, id(run.share.parts.task)).atexit = False
+
+    def _forget(self, number: int, task: int) -> None:
+        self._runs.pop(task, None)
+        self._to_keep.pop(number, None)
+        self._to_drop.append(number)
+
+    def keep(self, run: SharedRun, *, scored: bool) -> None:
+        """Has what was prepared of a run kept, with the next order; its clients live where they have trained."""
+        self._to_keep[run.number] = (run.placed, scored)
+        run.homes |= run.placed
+        run.is_kept = True
+
+    def order(self, what: str, **about: Any) -> Order:
+        """Tells all ranks to do something, and to tidy up before. The caller then does it at rank 0, too."""
+        order: Order = {"do": what, **about}
+        if self._to_keep:
+            order["keep"] = [[number, list(homes.items()), scored] for number, (homes, scored) in self._to_keep.items()]
+        if self._to_drop:
+            order["drop"] = self._to_drop
+        self._to_keep, self._to_drop = {}, []
+        self.ranks.tell(order)
+        self.service.tidy(order)
+        return order
+
+    def tidy(self) -> None:
+        """Has what was prepared kept now."""
+        if self._to_keep or self._to_drop:
+            self.order("tidy")
+
+    def exchange(self, requests: Sequence[Request]) -> list[Received]:
+        """Has all ranks train the clients of several runs, each its share of all steps."""
+        runs = [self._runs[id(request.task)] for request in requests]
+        asked = self._asked(requests, runs)
+        order = self.order("exchange", requests=asked)
+        verdicts: list[Verdict] = []
+
+        def judged(reports: list[PhaseReport]) -> list[list[bool]]:
+            verdicts.extend(map(_verdict, requests, reports))
+            return [verdict.mask.tolist() for verdict in verdicts]
+
+        found = self.service.exchange(order, [request.message for request in requests], judged)
+        assert found is not None
+        return [
+            _received(request, verdict, report, means)
+            for request, verdict, (report, _, means) in zip(requests, verdicts, found, strict=True)
+        ]
+
+    def _asked(self, requests: Sequence[Request], runs: Sequence[SharedRun]) -> list[Order]:
+        """The part of an order about each run: its clients, and where they train."""
+        everyone = [
+            (run, request, client) for run, request in zip(runs, requests, strict=True) for client in request.clients
+        ]
+        steps = [request.task.steps(client) for _, request, client in everyone]
+        ranks = iter(share_out(steps, [run.homes.get(client) for run, _, client in everyone], self.ranks.size))
+        asked = []
+        for run, request in zip(runs, requests, strict=True):
+            clients, phase = list(request.clients), request.context.phase
+            chosen = [next(ranks) for _ in clients]
+            if phase == 0:
+                run.is_kept = False
+                run.placed = dict(zip(clients, chosen, strict=True))
+            places = [run.placed[client] for client in clients]  # a client stays where it is until the round ends
+            moves = [
+                [client, run.homes[client], place]
+                for client, place in zip(clients, places, strict=True)
+                if phase == 0 and run.homes.get(client, place) != place and run.share.state_specs
+            ]
+            asked.append(
+                {
+                    "run": run.number,
+                    "work": request.work.name,
+                    "round": request.context.round,
+                    "phase": phase,
+                    "clients": clients,
+                    "ranks": places,
+                    "moves": moves,
+                    "message": [spec_of(field) for field in request.message],
+                    "limit": [request.gate.limit.value, request.gate.limit.of_median],
+                    "models": run.share.has_models(phase),
+                    "cohort": list(run.placed),
+                }
+            )
+        return asked
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Has models judged, each by one rank."""
+        units: list[Order] = []
+        models = []
+        places: dict[tuple[int, str | None], int] = {}
+        known: dict[int, int] = {}  # a model that has two names is judged once
+        for number, request in enumerate(requests):
+            wanted: list[tuple[str | None, Any]] = list(request.models.items())
+            wanted += [] if request.validated is None else [(None, request.validated)]
+            for name, model in wanted:
+                if name is not None and id(model) in known:
+                    places[number, name] = known[id(model)]
+                    continue
+                places[number, name] = len(units)
+                if name is not None:
+                    known[id(model)] = len(units)
+                rank = len(units) % self.ranks.size
+                run = self._runs[id(request.task)].number
+                units.append({"run": run, "rank": rank, "validates": name is None, "number": len(units)})
+                models.append(model)
+        order = self.order("evaluate", units=units)
+        found = self.service.evaluate(order, models)
+        assert found is not None
+        results = []
+        for number, request in enumerate(requests):
+            tests = {name: Scores(*found[places[number, name]]) for name in request.models}
+            validation = found[places[number, None]] if (number, None) in places else None
+            results.append(EvaluationResult(tests, None if validation is None else ValidationScores(*validation)))
+        return results
+
+
+def _verdict(request: Request, report: PhaseReport) -> Verdict:
+    columns = Columns.of(request.algorithm, request.context.phase, request.gate.limit)
+    facts = torch.tensor(report.facts, dtype=torch.float64)
+    remembered = None if request.remembered is None else request.remembered.cpu()
+    return judge(list(request.clients), facts, columns, request.gate.limit, remembered, faults=report.faults)
+
+
+def _received(request: Request, verdict: Verdict, report: PhaseReport, means: ReducedReplies | None) -> Received:
+    """What the server has of a phase whose replies stay at the ranks."""
+    remembered = None
+    if request.gate.limit.of_median:
+        columns = Columns.of(request.algorithm, request.context.phase, request.gate.limit)
+        before = None if request.remembered is None else request.remembered.cpu()
+        facts = torch.tensor(report.facts, dtype=torch.float64)
+        remembered = remember(before, facts, columns, verdict.mask)
+    clients = list(request.clients)
+    return Received(
+        request=request,
+        clients=clients,
+        verdict=verdict,
+        reduce=None if means is None else lambda: means,
+        steps=report.steps,
+        scores=(TrainingScores.of_clients(report.scores),) if report.scores else (),
+        bytes_up=len(clients) * _reply_bytes(request),
+        remembered=remembered,
+    )
+
+
+def _reply_bytes(request: Request) -> int:
+    """The bytes of one reply."""
+    like, forms = request.message.cloud, forms_of(request.algorithm.reply_type(request.context.phase))
+    return sum(form.length(like) * form.dtype(like).itemsize for form in forms.values() if form is not None)
+
+
+class RankedEngine:
+    """The engine of rank 0's runs: the conductor, and a heartbeat."""
+
+    def __init__(self, conductor: Conductor, heartbeat: Heartbeat) -> None:
+        """Makes the engine.
+
+        Args:
+            conductor: What orders ranks about.
+            heartbeat: Called before each order, since rank 0 may have no client to train; may raise.
+        """
+        self._conductor, self._heartbeat = conductor, heartbeat
+
+    def exchange(self, requests: Sequence[Request]) -> list[Received]:
+        """Has all ranks train the clients of several runs."""
+        self._heartbeat()
+        return self._conductor.exchange(requests)
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        """Has models judged, each by one rank."""
+        self._heartbeat()
+        return self._conductor.evaluate(requests)

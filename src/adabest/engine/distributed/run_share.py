@@ -1,0 +1,257 @@
+"""Shares of runs: what one rank has of a run whose clients are shared out.
+
+Every rank has the states of the clients whose home it is, and its part of every client's latest model and of their sum.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Algorithm, Work
+from adabest.algorithms.forms import blank, forms_of
+from adabest.engine.client_side import MODEL
+from adabest.engine.client_store import ClientStore
+from adabest.engine.distributed.parcels import Spec, spec_of
+from adabest.engine.distributed.placement import Slices
+from adabest.engine.interface import Answers, Request, server_context
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.memory_tiers import Memory
+from adabest.engine.scored_model import ScoredModel
+from adabest.tasks.base import Task
+
+
+class RunParts(NamedTuple):
+    """What the share of a run is made of, the same on every rank.
+
+    Attributes:
+        algorithm: The algorithm.
+        task: The objectives of the clients.
+        training: The settings of local training.
+        memory: How much of device, memory and disk what clients keep may take on this rank.
+    """
+
+    algorithm: Algorithm
+    task: Task
+    training: LocalTraining
+    memory: Memory
+
+
+class Phase(NamedTuple):
+    """A rank's part of a phase of a round, between the training and the server's step.
+
+    Attributes:
+        clients: All clients of the phase.
+        own: The places among them of those that train here.
+        answers: The answers of these; None if there are none.
+        models: The models that they have trained, ``[own clients, P]``; None if the phase has none, or they can't be
+            told.
+    """
+
+    clients: list[int]
+    own: list[int]
+    answers: Answers | None
+    models: Tensor | None
+
+
+class RunShare:
+    """A rank's share of one run.
+
+    Attributes:
+        parts: What it is made of.
+        slices: The parts of vectors.
+        scored: This rank's part of the scored model's sum; None where models can't be told.
+        next_scored: The same after the round that was prepared.
+    """
+
+    def __init__(self, parts: RunParts, slices: Slices, rank: int) -> None:
+        """A share before the first round.
+
+        Args:
+            parts: What it is made of.
+            slices: The parts of vectors.
+            rank: This rank.
+        """
+        self.parts, self.slices, self._rank = parts, slices, rank
+        initial = parts.task.initial_model()
+        self._fresh = parts.algorithm.client_init(initial)
+        self._initial = initial
+        self._states = _SlotStore(parts.memory)
+        self._models = ClientStore(parts.memory)
+        self.scored: ScoredModel | None = ScoredModel.empty(initial[slices.part(rank)])
+        self.next_scored: ScoredModel | None = self.scored
+        self._prepared_states: dict[int, Any] = {}
+        self._prepared_models: dict[int, Tensor] = {}
+
+    @property
+    def like(self) -> Tensor:
+        """θ_0, whose type and device are those of all models."""
+        return self._initial
+
+    @property
+    def state_specs(self) -> list[Spec]:
+        """The shapes and types of the fields of a client's state."""
+        return [spec_of(field) for field in self._fresh]
+
+    def state(self, client: int) -> Any:
+        """The state of a client that lives here, or trains here: after the last phase, else as it was kept."""
+        if client in self._prepared_states:
+            return self._prepared_states[client]
+        if client not in self._states or not self._fresh._fields:
+            return self._fresh
+        row = self._states.read(client)
+        return type(self._fresh)(*(row[name] for name in self._fresh._fields))
+
+    def take_over(self, client: int, fields: Sequence[Tensor]) -> None:
+        """Takes the state of a client that trains here, and lives elsewhere until it is kept."""
+        self._prepared_states[client] = type(self._fresh)(*fields)
+
+    def begin_round(self) -> None:
+        """Forgets what was prepared, and not kept."""
+        self._prepared_states, self._prepared_models = {}, {}
+        self.next_scored = self.scored
+
+    def request(self, work: Work, clients: Sequence[int], message: Any, context: Any) -> Request:
+        """The request to the clients that train here."""
+        algorithm, task, training, _ = self.parts
+        states = {client: self.state(client) for client in clients}
+        return Request(algorithm, task, training, work, states, message, context)
+
+    def trained(self, request: Request, clients: list[int], own: list[int], answers: Answers | None) -> Phase:
+        """A phase after its training; the clients' new states are prepared."""
+        if answers is None:
+            return Phase(clients, own, None, None)
+        rows = [field.unbind() for field in answers.states]
+        for place, client in enumerate(answers.clients):
+            self._prepared_states[client] = type(answers.states)(*(row[place] for row in rows))
+        models = None
+        if request.work is Work.TRAIN:
+            models = request.algorithm.client_model(request.message, answers.replies, request.context)
+        return Phase(clients, own, answers, models)
+
+    def prepare(
+        self, cohort: Sequence[int], clients: Sequence[int], models: Tensor, cloud: Tensor, accepted: Sequence[bool]
+    ) -> None:
+        """Prepares the latest models after a round, this rank's parts of them.
+
+        Args:
+            cohort: All clients of the round.
+            clients: Those of the phase whose models count; the others were left out in an earlier one.
+            models: This rank's parts of their models, ``[clients, …]``.
+            cloud: The cloud model that was sent.
+            accepted: Whether the reply of each was accepted.
+        """
+        if self.scored is None:
+            return
+        if len(clients) < len(cohort):
+            row = {client: place for place, client in enumerate(clients)}
+            accepted = [client in row and accepted[row[client]] for client in cohort]
+            models = torch.stack([models[row.get(client, 0)] for client in cohort])
+            clients = cohort
+        previous = [self._models.read(client)[MODEL] if client in self._models else None for client in clients]
+        own = cloud[self.slices.part(self._rank)]
+        if models.is_cuda or not all(accepted):
+            mask = torch.tensor(accepted, device=models.device)[:, None]
+            models = torch.where(mask, models, torch.stack([own if old is None else old for old in previous]))
+        self._prepared_models = dict(zip(clients, models.unbind(), strict=True))
+        weighted, task = self.parts.algorithm.scored_weight == "samples", self.parts.task
+        samples = [float(task.samples(client)) if weighted else 1.0 for client in clients]
+        self.next_scored = self.scored.with_models(models, previous, samples)
+
+    def keep(self, homes: Mapping[int, int], *, scored: bool) -> None:
+        """Makes final what was prepared.
+
+        Args:
+            homes: The rank at which each client of the round lives from now on.
+            scored: Whether the run has a scored model.
+        """
+        here = {client: state for client, state in self._prepared_states.items() if homes.get(client) == self._rank}
+        for client, home in homes.items():
+            if home != self._rank:
+                self._states.drop(client)
+        if self._fresh._fields:
+            self._states.write({client: state._asdict() for client, state in here.items()})
+        if self._prepared_models:
+            self._models.write({client: {MODEL: model} for client, model in self._prepared_models.items()})
+        self.scored = self.next_scored if scored else None
+        self.begin_round()
+
+    def put_states(self, clients: Sequence[int], fields: Mapping[str, Tensor]) -> None:
+        """Stores the states of clients that live here from now on."""
+        self._states.write(
+            {client: {name: rows[place] for name, rows in fields.items()} for place, client in enumerate(clients)}
+        )
+
+    def put_models(self, clients: Sequence[int], models: Tensor) -> None:
+        """Stores this rank's parts of the latest models of clients."""
+        self._models.write({client: {MODEL: model} for client, model in zip(clients, models, strict=True)})
+
+    def kept_model(self, client: int) -> Tensor:
+        """This rank's part of the latest model of a client."""
+        return self._models.read(client)[MODEL]
+
+    def kept_state(self, client: int, name: str) -> Tensor:
+        """A field of the state of a client that lives here."""
+        return self._states.read(client)[name]
+
+    def bytes(self) -> dict[str, int]:
+        """The bytes of what is kept here, by the setting that limits them."""
+        one, other = self._states.bytes(), self._models.bytes()
+        return {setting: size + other[setting] for setting, size in one.items()}
+
+    def put_scored(self, total: Tensor, weight: float, unit: float) -> None:
+        """Sets this rank's part of the scored model's sum."""
+        self.scored = self.next_scored = ScoredModel(total, weight, unit)
+
+    def vectors(self, phase: int) -> list[str]:
+        """The names of the vectors in a reply of a phase."""
+        forms = forms_of(self.parts.algorithm.reply_type(phase))
+        return [name for name, form in forms.items() if form is not None and form.is_vector]
+
+    def has_models(self, phase: int) -> bool:
+        """Whether the models of clients can be told from their replies in a phase."""
+        return self.parts.algorithm.phases[phase] is Work.TRAIN and self._blank_model(phase)[1] is not None
+
+    def model_field(self, phase: int) -> str | None:
+        """The field of a reply that is the client's model; None if the model is worked out from message and reply.
+
+        Found by asking the algorithm for the model of a blank reply.
+        """
+        reply, model = self._blank_model(phase)
+        return next((name for name in self.vectors(phase) if getattr(reply, name) is model), None)
+
+    def _blank_model(self, phase: int) -> tuple[Any, Tensor | None]:
+        """A blank reply, and the model that follows from it."""
+        algorithm = self.parts.algorithm
+        reply = blank(algorithm.reply_type(phase), self._initial)
+        message = blank(algorithm.message_type(phase), self._initial)
+        return reply, algorithm.client_model(message, reply, server_context(self.parts.training, 1, phase))
+
+
+class _SlotStore:
+    """A store of rows whose places are used again when a client has moved away."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._store = ClientStore(memory)
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._slots
+
+    def read(self, client: int) -> Mapping[str, Tensor]:
+        return self._store.read(self._slots[client])
+
+    def write(self, rows: Mapping[int, Mapping[str, Tensor]]) -> None:
+        for client in rows:
+            if client not in self._slots:
+                self._slots[client] = self._free.pop() if self._free else len(self._slots)
+        self._store.write({self._slots[client]: row for client, row in rows.items()})
+
+    def drop(self, client: int) -> None:
+        if client in self._slots:
+            self._free.append(self._slots.pop(client))
+
+    def bytes(self) -> dict[str, int]:
+        return self._store.bytes()

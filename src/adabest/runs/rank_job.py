@@ -1,0 +1,273 @@
+"""Jobs of several ranks: the torchrun job that this process is rank 0 of, if it is one.
+
+A job has one conductor, whatever runs are made in it. Runs find it here, as they find the machine's devices: it is a
+fact about the process, not a setting of a run.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.forms import forms_of
+from adabest.engine.client_side import ClientSide
+from adabest.engine.distributed.conductor import Conductor, RankedEngine
+from adabest.engine.distributed.ranked_clients import RankedClients
+from adabest.engine.distributed.ranks import Ranks
+from adabest.engine.distributed.service import RankService
+from adabest.engine.interface import Engine
+from adabest.engine.memory_tiers import Memory
+from adabest.errors import InputError, RankLost
+from adabest.runs.settings.config import Config
+from adabest.tasks.base import Heartbeat, Task
+
+if TYPE_CHECKING:
+    from adabest.runs.build import BuiltParts
+
+_OF_MACHINE = ("engine", "device", "precision", "clients_in_parallel", "threads", "backend")
+
+_current: "RankJob | None" = None
+
+
+def current_job() -> "RankJob | None":
+    """The job whose ranks share out the clients of runs; None if this process works alone."""
+    return _current
+
+
+class RankJob:
+    """The ranks of a torchrun job, as rank 0 uses them.
+
+    Attributes:
+        ranks: The ranks.
+        service: What carries out orders on rank 0.
+        has_group: Whether all ranks have an engine for runs.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.service = RankService(ranks)
+        self._conductor = Conductor(ranks, self.service)
+        self.has_group = False
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """While entered, runs share their clients out among the ranks."""
+        global _current  # noqa: PLW0603
+        before, _current = _current, self
+        try:
+            yield
+        finally:
+            _current = before
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While entered, every rank makes whole runs by itself."""
+        global _current  # noqa: PLW0603
+        before, _current = _current, None
+        try:
+            yield
+        finally:
+            _current = before
+
+    @contextlib.contextmanager
+    def group(self, config: Config, threads: int) -> Iterator[None]:
+        """While entered, all ranks have an engine for runs with the process settings of a configuration.
+
+        Args:
+            config: The configuration of one of the runs.
+            threads: The number of torch's threads.
+
+        Raises:
+            InputError: If a rank lacks the device, or the backend has none.
+        """
+        machine = {name: getattr(config, name) for name in _OF_MACHINE}
+        self._conductor.order("group", machine=machine, threads=threads)
+        failure = None
+        try:
+            use_device(self.ranks, config)
+        except InputError as error:
+            failure = error
+        self.service.found(failure, None)
+        self.has_group = True
+        try:
+            yield
+        except RankLost:
+            raise  # nobody would hear
+        except BaseException:
+            self._end_group()
+            raise
+        else:
+            self._end_group()
+        finally:
+            self.has_group = False
+
+    def _end_group(self) -> None:
+        self.service.engine = None
+        self._conductor.order("ungroup")
+
+    def make_apart(
+        self, runs: Sequence[Sequence[Mapping[str, Any]]], at_a_time: int | None, own: Callable[[], None]
+    ) -> None:
+        """Has every rank make whole runs, and rank 0 its own.
+
+        Args:
+            runs: The runs of each rank, as the worker takes them.
+            at_a_time: The most runs that a rank trains together; None for all.
+            own: Makes rank 0's.
+
+        Raises:
+            Exception: What ended the runs of a rank.
+        """
+        self._conductor.order("runs", runs=runs, at_a_time=at_a_time)
+        failure = None
+        try:
+            with self.apart():
+                own()
+        except Exception as error:
+            failure = error
+        self.service.found(failure, None)
+
+    def end(self, code: int) -> None:
+        """Has the other ranks end with an exit code."""
+        self._conductor.order("end", code=code)
+
+    def engine(self, inner: Callable[[Heartbeat], Engine], heartbeat: Heartbeat) -> RankedEngine:
+        """The engine of rank 0's runs, which trains rank 0's clients by another one."""
+        self.service.engine = inner(heartbeat)
+        return RankedEngine(self._conductor, heartbeat)
+
+    def share_out(self, config: Config, built: "BuiltParts") -> Callable[[Algorithm, Task, Tensor, Memory], ClientSide]:
+        """Has all ranks build a run, and makes sure that they have the same data, partition, model and code.
+
+        Returns:
+            What makes the client side of the run.
+
+        Raises:
+            InputError: If a rank can't build it, has something else, or there are fewer clients than ranks.
+        """
+        clients = len(built.partition.training)
+        if clients < self.ranks.size:
+            raise InputError(
+                f"{clients} clients can't be shared out among {self.ranks.size} ranks; start at most {clients} "
+                "(torchrun --nproc-per-node), or use more clients"
+            )
+        undeclared = undeclared_fields(built.parts.algorithm)
+        if undeclared:
+            raise InputError(
+                f"algorithm {type(built.parts.algorithm).__name__} doesn't say what its replies' "
+                f"{', '.join(undeclared)} are, so they can't be sent between ranks; declare them as Model, Vector or "
+                "Number of adabest.algorithms.forms"
+            )
+        number = self._conductor.next_number()
+        self._conductor.order("build", run=number, settings=config.flat())
+        own = digests(built)
+        found = self.service.found(None, own)
+        assert found is not None
+        for rank, theirs in enumerate(found):
+            for name, digest in own.items():
+                if theirs[name] != digest:
+                    raise InputError(
+                        f"rank {rank} on {self.ranks.hosts[rank]} has another {name} than rank 0 on "
+                        f"{self.ranks.hosts[0]}; all ranks need the same data, code and versions"
+                    )
+        run = self._conductor.add(number, built.parts)
+        return lambda algorithm, task, initial, memory: RankedClients(self._conductor, run)
+
+
+def use_device(ranks: Ranks, config: Config) -> None:
+    """Chooses this rank's GPU, and how its vectors travel.
+
+    Raises:
+        InputError: If there is no such GPU.
+    """
+    if not config.device.startswith("cuda"):
+        if config.backend == "nccl":
+            raise InputError("backend nccl sends vectors between GPUs; use --device cuda, or --backend gloo")
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = torch.device(config.device).index
+    wanted = ranks.local_rank if index is None else index
+    if wanted >= count:
+        raise InputError(
+            f"device {config.device!r}: rank {ranks.rank} needs GPU {wanted} of its machine, which has {count}; start as "
+            "many ranks as there are GPUs, or use --device cpu"
+        )
+    device = torch.device("cuda", wanted)
+    torch.cuda.set_device(device)
+    ranks.use_device(device, config.backend or "nccl")
+
+
+def digests(built: "BuiltParts") -> dict[str, str]:
+    """Fingerprints of what must be the same at all ranks, by name."""
+    algorithm, task = built.parts.algorithm, built.task
+    return {
+        "data set": built.identity["dataset"],
+        "partition": built.identity["partition"]["fingerprint"],
+        "initial model": built.identity["initial_model"],
+        "algorithm": f"{algorithm!r} {_digest_of_code(type(algorithm))}",
+        "model's code": _digest_of_code(type(task.model.module)),
+        "loss": _digest_of_code(task.loss),
+    }
+
+
+def _digest_of_code(thing: Any) -> str:
+    """A digest of the file that a class or a function is written in; empty for one that has none."""
+    try:
+        file = inspect.getsourcefile(thing)
+    except TypeError:
+        return ""
+    return "" if file is None else _digest_of_file(file)
+
+
+@functools.cache
+def _digest_of_file(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def facts_of_process(arguments: list[str]) -> dict[str, str]:
+    """What must be the same in all processes of a job before it begins, by name."""
+    package = Path(__file__).parents[1]
+    sources = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        sources.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    files = {word: _digest_of_file(word) for word in arguments if word.endswith(".toml") and Path(word).is_file()}
+    return {
+        "arguments": repr(arguments),
+        "version of adabest": f"{importlib.metadata.version('adabest')} ({sources.hexdigest()[:12]})",
+        "version of torch": torch.__version__,
+        "version of Python": ".".join(map(str, sys.version_info[:2])),
+        **{f"file {word}": digest for word, digest in files.items()},
+    }
+
+
+def compare_facts(facts: list[Mapping[str, str]], hosts: tuple[str, ...]) -> None:
+    """Refuses ranks that differ from rank 0.
+
+    Raises:
+        InputError: With the first difference.
+    """
+    for rank, theirs in enumerate(facts):
+        for name, own in facts[0].items():
+            if name in theirs and theirs[name] != own:
+                raise InputError(
+                    f"rank {rank} on {hosts[rank]} has another {name} than rank 0 on {hosts[0]}: {theirs[name]}, not "
+                    f"{own}; all ranks need the same"
+                )
+
+
+def undeclared_fields(algorithm: Algorithm) -> list[str]:
+    """The fields of replies whose form an algorithm leaves open."""
+    forms = [forms_of(algorithm.reply_type(phase)) for phase in range(len(algorithm.phases))]
+    return sorted({name for own in forms for name, form in own.items() if form is None})
