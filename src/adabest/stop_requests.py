@@ -126,8 +126,10 @@ def notice_requests() -> None:
 
     For waits in which a heartbeat must not raise, as for other processes.
     """
-    entered = StopRequests._entered
-    if entered and any(requests._asked for requests in entered) and StopRequests._watch is not None:
+    asked = [requests for requests in StopRequests._entered if requests._asked]
+    for requests in asked:
+        requests._heard = True
+    if asked and StopRequests._watch is not None:
         StopRequests._watch.heard()
 
 

@@ -22,9 +22,9 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.rank_job import current_job
+from adabest.runs.rank_job import current_job, was_restarted
 from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
-from adabest.runs.settings.config import Config
+from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
 from adabest.runs.settings.resolution import Components, resolve_again
 from adabest.runs.settings.toml_file import read_toml
 from adabest.runs.trackers.catalog import check_trackers
@@ -43,6 +43,8 @@ def start(
 ) -> None:
     """Runs a configuration in a folder, from the first round to the last.
 
+    Where torchrun has restarted this process after a failure, the run that it had begun goes on.
+
     Args:
         config: The complete configuration.
         components: The objects that the configuration names.
@@ -58,6 +60,9 @@ def start(
     """
     check_runs([config], callbacks)
     folder = RunFolder(path)
+    if was_restarted() and _holds(folder, config):
+        resume_run(path, vars(components), callbacks=callbacks, label=label, show=show)
+        return
     refuse_run(folder, overwrite)
     run_lanes(
         [PendingRun(folder, config, components, callbacks=tuple(callbacks), overwrite=overwrite, label=label)],
@@ -219,6 +224,16 @@ def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) ->
     for config in configs:
         check_trackers(config.trackers())
         check_callbacks(config.callbacks, callbacks)
+
+
+def _holds(folder: RunFolder, config: Config) -> bool:
+    """Whether a folder holds a run with a configuration."""
+    folder.settle()
+    if not folder.holds_run():
+        return False
+    beside = (*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS)
+    stored, here = read_toml(folder / files.CONFIG), config.flat()
+    return all(stored.get(name) == here.get(name) for name in (stored.keys() | here.keys()) - set(beside))
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.metadata
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,12 +36,19 @@ if TYPE_CHECKING:
 
 _OF_MACHINE = ("engine", "device", "precision", "clients_in_parallel", "threads", "backend")
 
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+
 _current: "RankJob | None" = None
 
 
 def current_job() -> "RankJob | None":
     """The job whose ranks share out the clients of runs; None if this process works alone."""
     return _current
+
+
+def was_restarted() -> bool:
+    """Whether torchrun has started the ranks of this job again, since one had failed."""
+    return _current is not None and os.environ.get(_RESTARTS, "0") != "0"
 
 
 class RankJob:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BACKSTOP = timedelta(hours=24)  # gloo's own timeout; liveness ends a wait much earlier
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 50e-6, 2e-3  # seconds between polls
-_DESTROYED_WITHIN = 5.0  # seconds
+_DESTROYED_WITHIN = 2.0  # seconds
 _CONNECT_EVERY = 0.05
 # What gloo and sockets say when a peer is gone. Other errors of torch are mistakes in the program.
 _GONE = ("connection", "socket", "broken pipe", "timed out", "remote")
@@ -70,6 +70,7 @@ class Ranks:
         self._liveness = liveness
         self._device_group: distributed.ProcessGroup | None = None
         self._broken = False
+        self._lost: RankLost | None = None
 
     @classmethod
     def join(cls, environment: Mapping[str, str] = os.environ, deadline: float = 60.0) -> "Ranks":
@@ -333,14 +334,23 @@ class Ranks:
 
     @contextlib.contextmanager
     def _naming_the_lost(self) -> Iterator[None]:
-        """While entered, a closed connection becomes a ``RankLost`` that names the rank."""
+        """While entered, a closed connection becomes a ``RankLost`` that names the rank.
+
+        Once a rank is lost, nothing is exchanged any more: whoever tries gets the same error at once.
+        """
+        if self._lost is not None:
+            raise self._lost
         try:
             yield
+        except RankLost as lost:
+            self._lost, self._broken = lost, True
+            raise
         except RuntimeError as error:
             self._broken = True
             if self._liveness is None or not any(word in str(error).lower() for word in _GONE):
                 raise
-            raise self._liveness.connection_closed(_first_line(error)) from error
+            self._lost = self._liveness.connection_closed(_first_line(error))
+            raise self._lost from error
         except BaseException:
             self._broken = True  # an operation is under way that may never end
             raise
