@@ -26,9 +26,10 @@ from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.cpu.workers import side_by_side
+from adabest.engine.gate import Gate
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.simulation import Simulation
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import Diverged
 from adabest.federation.roster import Attendance
 from adabest.models.keyed import prepare
@@ -100,7 +101,7 @@ def seeded(model: str) -> nn.Module:
 
 
 def simulated(
-    algorithm: Algorithm, task: ClassificationTask, engine: Callable[[Heartbeat], Any], **training: Any
+    algorithm: Algorithm, task: ClassificationTask, engine: Callable[[Heartbeat], Any], rules: Rules | None = None, **training: Any
 ) -> Simulation:
     settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "clip": 0.7, **training}
     return Simulation(
@@ -109,6 +110,7 @@ def simulated(
         task.partition.training,
         training=LocalTraining(**settings),
         attendance=Attendance(participation=0.5, seed=1),
+        rules=rules,
         engine=engine,
     )
 
@@ -240,11 +242,12 @@ class TestDivergence:
         said = []
         for engine in (ReferenceEngine, make_batched_engine):
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
-            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0)
+            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0, rules=Rules(gate=Gate("stop")))
             with pytest.raises(Diverged) as caught:
                 run.step()
-            said.append(str(caught.value).rsplit(" is ", 1)[0])  # one says inf where the other says nan
+            said.append(str(caught.value).rsplit(" was ", 1)[0])  # one says inf where the other says nan
         assert said[0] == said[1]
+        assert "its training loss at local step" in said[0]
 
 
 class Interrupted(BaseException):

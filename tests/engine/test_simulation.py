@@ -32,8 +32,10 @@ from adabest.algorithms.base import Algorithm, ClientContext, Replies, ServerCon
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.forms import Vector
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
+from adabest.engine.gate import Gate, GateNotes
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.simulation import Rules, Simulation
@@ -292,23 +294,26 @@ class TestAllOrNothing:
             (
                 LocalTraining(learning_rate=1e30, clip=0),
                 {},
-                r"training loss of client \d+ at local step \d+ is (nan|inf)",
+                r"the reply of client \d+ .* isn't finite \(its training loss at local step \d+ was (nan|inf)\)",
             ),
             # ... or, with a single step, only the model that comes out of it.
             (
                 LocalTraining(learning_rate=1e39, clip=0),
                 {"epochs": 1, "batch_size": 999},
-                "the cloud model isn't finite",
+                r"the reply of client \d+ in round 1 is left out: its field model isn't finite$",
             ),
         ],
     )
     def test_divergence_is_said_and_leaves_the_state(
         self, training: LocalTraining, options: dict[str, Any], message: str
     ) -> None:
-        simulation = make_simulation(AdaBest(), make_task(**options), training=training)
+        rules = Rules(gate=Gate("stop"))
+        simulation = make_simulation(AdaBest(), make_task(**options), training=training, rules=rules)
         before = frozen(simulation.snapshot())
         with pytest.raises(Diverged, match=message):
             simulation.step()
+        assert [rejection.round for rejection in simulation.untold().rejections] == [1, 1]
+        simulation.state = dataclasses.replace(simulation.state, notes=GateNotes())
         assert_same(simulation.snapshot(), before)
 
     def test_divergence_in_the_evaluation_is_told(self) -> None:
@@ -515,7 +520,10 @@ class TwoKinds(FedAvg):
     phases: ClassVar[tuple[Work, ...]] = (Work.GRADIENT, Work.TRAIN)
 
     class Gradient(NamedTuple):
-        gradient: Tensor
+        gradient: Vector
+
+    def reply_type(self, phase: int) -> type[Any]:
+        return self.Gradient if phase == 0 else self.Reply
 
     def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
         if context.phase == 0:
