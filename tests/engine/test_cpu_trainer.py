@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from scored import scored_model
 from small import BATCH_SIZE, make_dataset, make_partition
 from torch import Tensor, nn
 from torch.nn import functional
@@ -101,9 +102,13 @@ def seeded(model: str) -> nn.Module:
 
 
 def simulated(
-    algorithm: Algorithm, task: ClassificationTask, engine: Callable[[Heartbeat], Any], rules: Rules | None = None, **training: Any
+    algorithm: Algorithm,
+    task: ClassificationTask,
+    engine: Callable[[Heartbeat], Any],
+    **training: Any,
 ) -> Simulation:
-    settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "clip": 0.7, **training}
+    settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "clip": 0.7, "gate": Gate(), **training}
+    rules = Rules(gate=settings.pop("gate"))
     return Simulation(
         algorithm,
         task,
@@ -117,7 +122,7 @@ def simulated(
 
 def apart(one: Simulation, other: Simulation) -> float:
     pairs = [(one.state.cloud, other.state.cloud), (one.state.aggregate, other.state.aggregate)]
-    pairs.append((one.scored_model(), other.scored_model()))
+    pairs.append((scored_model(one), scored_model(other)))
     return max(float((a - b).norm() / b.norm()) for a, b in pairs)
 
 
@@ -242,7 +247,7 @@ class TestDivergence:
         said = []
         for engine in (ReferenceEngine, make_batched_engine):
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
-            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0, rules=Rules(gate=Gate("stop")))
+            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0, gate=Gate("stop"))
             with pytest.raises(Diverged) as caught:
                 run.step()
             said.append(str(caught.value).rsplit(" was ", 1)[0])  # one says inf where the other says nan

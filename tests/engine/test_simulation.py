@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import random_quadratics, simulate
+from scored import scored_model
 from small import (
     METRICS,
     assert_same,
@@ -72,7 +73,7 @@ class TestMetrics:
         simulation.step()
         metrics = evaluated(simulation)
         models = {
-            "scored": simulation.scored_model(),
+            "scored": scored_model(simulation),
             "aggregate": simulation.state.aggregate,
             "cloud": simulation.state.cloud,
         }
@@ -176,7 +177,7 @@ class TestScoredModel:
         algorithm: Algorithm = FedAvg() if weighted else AdaBest(mu=0.0, beta=0.0)
         simulation = make_simulation(algorithm, task, training=TRAINING, rules=Rules(scored_clients=scored_clients))
         everyone, sizes = task.partition.training.tolist(), task.partition.samples
-        assert torch.equal(simulation.scored_model(), task.initial_model())
+        assert torch.equal(scored_model(simulation), task.initial_model())
         latest: dict[int, Tensor] = {}
         for round_number, places in enumerate(self.PLAN, start=1):
             cohort = [everyone[place] for place in places]
@@ -188,7 +189,7 @@ class TestScoredModel:
             models = torch.stack([latest.get(client, task.initial_model()) for client in counted])
             weights = torch.tensor([float(sizes[client]) if weighted else 1.0 for client in counted]).double()
             expected = (weights[:, None] * models).sum(0) / weights.sum()
-            torch.testing.assert_close(simulation.scored_model(), expected, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(scored_model(simulation), expected, rtol=1e-10, atol=1e-12)
 
     def test_memory_is_that_of_the_clients_that_took_part(self) -> None:
         simulation = make_simulation(AdaBest(), make_task())
@@ -230,7 +231,7 @@ class TestScoredModelOfSeveralExchanges:
         simulation = make_simulation(algorithm, make_task(**FLOAT64), participation=1.0)
         for _ in range(2):
             simulation.step()
-            torch.testing.assert_close(simulation.scored_model(), simulation.state.aggregate)
+            torch.testing.assert_close(scored_model(simulation), simulation.state.aggregate)
 
 
 class StopAt:
@@ -399,7 +400,7 @@ class TestRepeats:
             state = each.client_state(client)
             assert state.model.unique().tolist() == [3.0]
             assert (state.ids.tolist(), state.estimate_norm.tolist()) == ([5.0], [6.0])
-        assert torch.equal(restored.scored_model(), simulation.scored_model())
+        assert torch.equal(scored_model(restored), scored_model(simulation))
 
     def test_the_order_of_a_cohort_changes_no_bit(self) -> None:
         states = []

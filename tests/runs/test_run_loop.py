@@ -18,7 +18,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
 from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
-from adabest.errors import Diverged, InputError, Interrupted
+from adabest.errors import InputError, Interrupted
 from adabest.runs import run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints
@@ -114,7 +114,7 @@ class TestOutcome:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
-        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             asked.append(len(requests))
             return exchange(self, requests)
 
@@ -233,7 +233,7 @@ class TestSurroundings:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
         exchange = ReferenceEngine.exchange
 
-        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             formats = {request.message.cloud.dtype for request in requests}
             seen.append((len(requests), torch.get_num_threads(), formats))
             return exchange(self, requests)
@@ -436,7 +436,7 @@ class TestPace:
         """
         clock, exchange = SlowCheckpoints(monkeypatch, copying=2.0), ReferenceEngine.exchange
 
-        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             clock.now += 5.0
             return exchange(self, requests)
 
@@ -452,7 +452,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rounds: list[list[int]] = []
     exchange = ReferenceEngine.exchange
 
-    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
         rounds.append([request.context.round for request in requests])
         return exchange(self, requests)
 

@@ -8,7 +8,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,7 +57,7 @@ class Rules:
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
     average_from: int | None = None
-    gate: Gate = Gate()
+    gate: Gate = field(default_factory=Gate)
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.server_rate) and self.server_rate > 0):
@@ -190,8 +190,8 @@ class Simulation:
             The metrics, if they were asked for.
 
         Raises:
-            Diverged: If the cloud model isn't finite, a bad reply ends the run, or no reply has been accepted for too long.
-                The state is that of the round before.
+            Diverged: If the cloud model isn't finite, a bad reply ends the run, or no reply has been accepted for too
+                long. The state is that of the round before, but for the gate's notes.
             InputError: If the given cohort is empty or has others than training clients.
         """
         return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)

@@ -87,7 +87,7 @@ class State:
     bytes_up: int = 0
     local_steps: int = 0
     skipped_rounds: int = 0
-    notes: GateNotes = GateNotes()
+    notes: GateNotes = field(default_factory=GateNotes)
     remembered_norms: Mapping[int, Tensor] = field(default_factory=dict)
 
     def view(self, rows: np.ndarray | None = None) -> View:
