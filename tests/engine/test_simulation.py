@@ -313,7 +313,7 @@ class TestAllOrNothing:
         before = frozen(simulation.snapshot())
         with pytest.raises(Diverged, match=message):
             simulation.step()
-        assert [rejection.round for rejection in simulation.untold().rejections] == [1, 1]
+        assert [rejection.round for rejection in simulation.untold().rejections] == [1, 1, 1]
         simulation.state = dataclasses.replace(simulation.state, notes=GateNotes())
         assert_same(simulation.snapshot(), before)
 
