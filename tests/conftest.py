@@ -18,7 +18,7 @@ settings.load_profile("adabest")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Some virtual machines announce Intel's matrix units (AMX) and then refuse their instructions, which bfloat16 would use.
+# Some virtual machines announce Intel's matrix units (AMX), which bfloat16 would use, and refuse their instructions.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 # The models of the tests are tiny: more threads only make them wait for each other.

@@ -13,6 +13,7 @@ from quadratics import (
     simulate,
     vector,
 )
+from scored import scored_model
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext, ServerContext
@@ -74,7 +75,7 @@ def test_one_client_one_step_by_hand(algorithm: Algorithm, counts: tuple[int, ..
     for w, h_i, h, cloud in rows:
         simulation.step(cohort=np.array([0]))
         assert float(simulation.state.aggregate) == w
-        assert float(simulation.scored_model()) == w
+        assert float(scored_model(simulation)) == w
         assert float(simulation.state.cloud) == cloud
         if h is None:
             assert simulation.state.h is None
@@ -104,7 +105,7 @@ def test_fedavg_and_fedprox_weigh_by_samples_by_hand(algorithm: Algorithm) -> No
     simulation.step()
     # w_0 = 2, w_1 = −2: (1 · 2 − 3 · 2) / 4 = −1
     assert float(simulation.state.cloud) == -1.0
-    assert float(simulation.scored_model()) == -1.0
+    assert float(scored_model(simulation)) == -1.0
 
 
 @pytest.mark.parametrize("algorithm", [FedDyn(mu=0.5), Scaffold(), ScaffoldM(), AdaBest()], ids=str)
@@ -113,7 +114,7 @@ def test_the_other_algorithms_weigh_models_equally_by_hand(algorithm: Algorithm)
     simulation.step()
     # w_0 = 2, w_1 = −2
     assert float(simulation.state.aggregate) == 0.0
-    assert float(simulation.scored_model()) == 0.0
+    assert float(scored_model(simulation)) == 0.0
 
 
 # --- AdaBest: time between participations, and the running mean of samples --------------------------------------------

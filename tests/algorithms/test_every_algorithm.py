@@ -33,6 +33,7 @@ from recording import (
     without_population,
 )
 from replies import reduce_pairs
+from scored import scored_model
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
@@ -91,7 +92,7 @@ def test_every_vector_keeps_the_type_of_the_model(name: str, dtype: torch.dtype)
             if tensor.shape[-1] == DIM:
                 assert tensor.dtype == dtype, call.function
     state = recording.simulation.state
-    for model in (state.cloud, state.aggregate, recording.simulation.scored_model()):
+    for model in (state.cloud, state.aggregate, scored_model(recording.simulation)):
         assert model.dtype == dtype
 
 
@@ -262,7 +263,7 @@ def test_a_restored_run_continues_to_the_last_bit(name: str, dtype: torch.dtype,
     assert_same_snapshots(first.snapshot(), second.snapshot())
     run(second, 7 - interrupted_after)
     assert_same_snapshots(whole.snapshot(), second.snapshot())
-    assert torch.equal(whole.scored_model(), second.scored_model())
+    assert torch.equal(scored_model(whole), scored_model(second))
     for client in range(CLIENTS):
         assert_equal(second.client_state(client), whole.client_state(client))
 
@@ -427,7 +428,7 @@ def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None
     run_cohorts(simulation, COHORTS)
     # FedProx and FedDyn add and subtract μθ, which rounds
     torch.testing.assert_close(simulation.state.cloud, task.origin, rtol=0, atol=1e-15)
-    torch.testing.assert_close(simulation.scored_model(), task.origin, rtol=0, atol=1e-15)
+    torch.testing.assert_close(scored_model(simulation), task.origin, rtol=0, atol=1e-15)
 
 
 @every_variant
@@ -436,7 +437,7 @@ def test_every_algorithm_learns(name: str) -> None:
     simulation = simulate(make(name), task)
     run(simulation, 40)  # everyone in every round: not all algorithms can do with less
     best = task.test(task.optimum()).loss
-    assert task.test(simulation.scored_model()).loss - best < 0.5 * (task.test(task.origin).loss - best)
+    assert task.test(scored_model(simulation)).loss - best < 0.5 * (task.test(task.origin).loss - best)
 
 
 @every_variant

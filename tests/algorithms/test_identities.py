@@ -25,6 +25,7 @@ from quadratics import (
     vector,
 )
 from replies import reduce_pairs
+from scored import scored_model
 from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
@@ -56,7 +57,7 @@ def assert_same_models(one: Simulation, other: Simulation) -> None:
     """Bit for bit, in memory and in what would be written to disk."""
     assert torch.equal(one.state.cloud, other.state.cloud)
     assert torch.equal(one.state.aggregate, other.state.aggregate)
-    assert torch.equal(one.scored_model(), other.scored_model())
+    assert torch.equal(scored_model(one), scored_model(other))
     here, there = one.snapshot(), other.snapshot()
     for name in ("cloud", "aggregate", "scored.total", "clients.ids", "clients.model"):
         assert torch.equal(here.tensors[name], there.tensors[name]), name
@@ -360,7 +361,7 @@ def test_clients_that_never_take_part_change_no_bit_of_adabest(seed: int, size: 
     assert torch.equal(alone.state.cloud, among_others.state.cloud)
     assert torch.equal(alone.state.aggregate, among_others.state.aggregate)
     assert torch.equal(estimate(alone.state), estimate(among_others.state))
-    assert torch.equal(alone.scored_model(), among_others.scored_model())
+    assert torch.equal(scored_model(alone), scored_model(among_others))
     for client in range(CLIENTS):
         for mine, theirs in zip(alone.client_state(client), among_others.client_state(client), strict=True):
             assert torch.equal(mine, theirs)
@@ -388,7 +389,7 @@ def distance_after(algorithm: Algorithm, task: QuadraticTask, target: Tensor, ro
     """The largest distance of the three models and the target."""
     simulation = simulate(algorithm, task, eta=eta)
     run(simulation, rounds)
-    models = (simulation.state.cloud, simulation.state.aggregate, simulation.scored_model())
+    models = (simulation.state.cloud, simulation.state.aggregate, scored_model(simulation))
     return max(norm(model - target) for model in models)
 
 
@@ -494,7 +495,7 @@ def test_the_server_rate_moves_the_cloud_only(name: str, server_rate: float) -> 
     assert norm(rated.state.cloud - plain.state.cloud) > 1e-3
     assert torch.equal(rated.state.aggregate, plain.state.aggregate)
     assert torch.equal(estimate(rated.state), estimate(plain.state))
-    assert torch.equal(rated.scored_model(), plain.scored_model())
+    assert torch.equal(scored_model(rated), scored_model(plain))
 
 
 def test_adabest_with_a_server_rate_in_later_rounds() -> None:

@@ -4,8 +4,8 @@ import pytest
 from side_by_side import Case, run, simulate
 from torch import Tensor
 
+from adabest.engine import client_side
 from adabest.engine import estimate_norms as norms
-from adabest.engine import simulation as simulation_module
 from adabest.engine.interface import Request
 from adabest.runs.build import make_batched_engine
 from adabest.runs.settings.algorithm_specification import make_algorithm
@@ -28,7 +28,7 @@ def test_stacked_norms_equal_those_of_one_client_after_another(
         return one_by_one
 
     monkeypatch.setattr(norms, "_STACKED_CLIENTS", at_a_time)
-    monkeypatch.setattr(simulation_module, "estimate_norms", both)
+    monkeypatch.setattr(client_side, "estimate_norms", both)
     run(simulate(make_algorithm(name), CASE, make_batched_engine), rounds=3)
     assert len(seen) == 3
     keeps = not name.startswith("fed") or name == "feddyn"

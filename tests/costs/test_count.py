@@ -19,6 +19,7 @@ from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.forms import Model, Number, Vector
 from adabest.costs.count import AlgorithmCosts, count_costs, count_round
 from adabest.costs.formula import Formula, symbol
 from adabest.costs.operations import OperationCounter
@@ -27,7 +28,7 @@ from adabest.engine.interface import Answers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
-from adabest.errors import InputError
+from adabest.errors import Diverged, InputError
 from adabest.federation.roster import Attendance
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 
@@ -180,8 +181,10 @@ class TestCounts:
                 (answers,) = engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
             counts[size] = counter.counts
             assert isinstance(answers, Answers)
-            together = [*answers.states, *answers.replies, answers.models]
-            stacked = sum(field is not None and field.shape[-1] == size for field in together)
+            stacked, looked_at = (
+                sum(field.shape[-1] == size for field in fields)
+                for fields in ([*answers.states, *answers.replies], answers.states)
+            )
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic
         more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}
@@ -189,7 +192,9 @@ class TestCounts:
         for kind in ("s", "m"):
             assert more[kind] == expected.with_symbol(kind).value(values)
         of_algorithm = (expected + found.client.other + found.guards.other).value(values)
-        assert sum(more.values()) == of_algorithm + stacked, "answers are copied once, to be stacked"
+        assert sum(more.values()) == of_algorithm + stacked + looked_at, (
+            "answers are copied once, to be stacked, and what is kept is looked at once, whether it is finite"
+        )
 
 
 def all_costs() -> dict[str, AlgorithmCosts]:
@@ -290,9 +295,12 @@ class Wasteful(AdaBest):
     """AdaBest that works out its offset twice, takes a root, and sends its estimate along."""
 
     class LongReply(NamedTuple):
-        model: Tensor
-        samples: Tensor
-        estimate: Tensor
+        model: Model
+        samples: Number
+        estimate: Vector
+
+    def reply_type(self, phase: int) -> type[Any]:
+        return self.LongReply
 
     def client_start(self, client: Any, message: Any, context: ClientContext) -> Correction:
         correction = super().client_start(client, message, context)
@@ -329,6 +337,16 @@ class TestOwnAlgorithms:
         assert wasteful.client.other - plain.client.other == n * symbol("abs") + n * symbol("sqrt")
         assert wasteful.up - plain.up == 4 * n
         assert wasteful.server.arithmetic == plain.server.arithmetic  # nobody averages it
+
+    def test_an_undeclared_reply_is_told(self) -> None:
+        class Undeclared(Wasteful):
+            def reply_type(self, phase: int) -> type[Any]:
+                return self.Reply
+
+        with pytest.raises(
+            Diverged, match=r"it has the fields model, samples, estimate; they should be model, samples"
+        ):
+            costs_of(Undeclared())
 
     def test_unknown_operations_are_told_in_the_notes(self) -> None:
         found = adabest.round_costs(parameters=100, algorithms=["adabest", Wasteful()])

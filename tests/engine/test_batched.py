@@ -29,6 +29,7 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.data.augmentation import flip_crop
 from adabest.engine import batched
 from adabest.engine.cpu.trainer import CpuTrainer
+from adabest.engine.gate import Gate
 from adabest.engine.gpu.program import Program
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
 from adabest.engine.interface import stacked_states
@@ -296,7 +297,7 @@ def test_a_loss_that_cant_be_batched_is_trained_one_by_one() -> None:
 
 
 def message_of(engine: Callable[..., Any], case: Case, training: LocalTraining) -> str:
-    simulation = simulate(FedAvg(), case, engine, training=training)
+    simulation = simulate(FedAvg(), case, engine, training=training, rules=Rules(gate=Gate("stop")))
     with pytest.raises(Diverged) as diverged:
         run(simulation, 10)
     return f"{simulation.state.round}: {diverged.value}"
@@ -309,7 +310,7 @@ def test_divergence_is_told_in_the_same_words(model: str, dtype: torch.dtype, en
     rate = 1e30 if dtype == torch.float32 else 1e200
     case, training = CASES[model]._replace(dtype=dtype), LocalTraining(learning_rate=rate, clip=0)
     expected = message_of(ReferenceEngine, case, training)
-    assert "the training loss of client" in expected
+    assert "its training loss at local step" in expected
     assert message_of(engine, case, training) == expected
     assert message_of(functools.partial(engine, clients_in_parallel=1), case, training) == expected
 
@@ -318,7 +319,7 @@ def test_divergence_is_told_in_the_same_words(model: str, dtype: torch.dtype, en
 def test_divergence_in_the_very_first_step_is_told(engine: Any) -> None:
     case = MLP._replace(options=(("loss", lambda scores, y: functional.cross_entropy(scores, y) / 0.0),))
     expected = message_of(ReferenceEngine, case, LocalTraining())
-    assert expected.endswith("at local step 0 is inf")
+    assert expected.endswith("(its training loss at local step 0 was inf)")
     assert message_of(engine, case, LocalTraining()) == expected
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from scored import scored_model
 from small import BATCH_SIZE, make_dataset, make_partition
 from torch import Tensor, nn
 from torch.nn import functional
@@ -26,9 +27,10 @@ from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.cpu.workers import side_by_side
+from adabest.engine.gate import Gate
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.simulation import Simulation
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import Diverged
 from adabest.federation.roster import Attendance
 from adabest.models.keyed import prepare
@@ -100,22 +102,27 @@ def seeded(model: str) -> nn.Module:
 
 
 def simulated(
-    algorithm: Algorithm, task: ClassificationTask, engine: Callable[[Heartbeat], Any], **training: Any
+    algorithm: Algorithm,
+    task: ClassificationTask,
+    engine: Callable[[Heartbeat], Any],
+    **training: Any,
 ) -> Simulation:
-    settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "clip": 0.7, **training}
+    settings = {"learning_rate": 0.3, "weight_decay": 1e-2, "clip": 0.7, "gate": Gate(), **training}
+    rules = Rules(gate=settings.pop("gate"))
     return Simulation(
         algorithm,
         task,
         task.partition.training,
         training=LocalTraining(**settings),
         attendance=Attendance(participation=0.5, seed=1),
+        rules=rules,
         engine=engine,
     )
 
 
 def apart(one: Simulation, other: Simulation) -> float:
     pairs = [(one.state.cloud, other.state.cloud), (one.state.aggregate, other.state.aggregate)]
-    pairs.append((one.scored_model(), other.scored_model()))
+    pairs.append((scored_model(one), scored_model(other)))
     return max(float((a - b).norm() / b.norm()) for a, b in pairs)
 
 
@@ -240,11 +247,12 @@ class TestDivergence:
         said = []
         for engine in (ReferenceEngine, make_batched_engine):
             task = task_with(seeded(model), unbalance=0.6, dtype=torch.float32)
-            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0)
+            run = simulated(FedAvg(), task, engine, learning_rate=1e30, clip=0.0, gate=Gate("stop"))
             with pytest.raises(Diverged) as caught:
                 run.step()
-            said.append(str(caught.value).rsplit(" is ", 1)[0])  # one says inf where the other says nan
+            said.append(str(caught.value).rsplit(" was ", 1)[0])  # one says inf where the other says nan
         assert said[0] == said[1]
+        assert "its training loss at local step" in said[0]
 
 
 class Interrupted(BaseException):

@@ -18,6 +18,7 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
+from adabest.engine.gate import Gate
 from adabest.engine.interface import Answers, Request
 from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local_step import LocalTraining
@@ -232,10 +233,10 @@ def test_lanes_of_one_kind_train_in_one_go() -> None:
 
 @every_engine
 def test_divergence_is_a_matter_of_its_own_lane(engine: Any) -> None:
-    wild, calm = LocalTraining(learning_rate=1e200, clip=0), STEADY
+    wild, calm, stops = LocalTraining(learning_rate=1e200, clip=0), STEADY, Rules(gate=Gate("stop"))
     settings = [(0, calm), (0, wild), (4, calm)]
     simulations, truths = (
-        [simulate(FedAvg(), MLP._replace(seed=seed), kind, training) for seed, training in settings]
+        [simulate(FedAvg(), MLP._replace(seed=seed), kind, training, stops) for seed, training in settings]
         for kind in (engine, ReferenceEngine)
     )
     shared = engine(no_heartbeat, clients_in_parallel=2)

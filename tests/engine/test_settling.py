@@ -13,9 +13,10 @@ from torch import Tensor
 import adabest
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival, send
+from adabest.engine.gate import Gate
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
-from adabest.engine.simulation import Simulation
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import Diverged, Interrupted
 from adabest.tasks.base import no_heartbeat
 
@@ -61,12 +62,12 @@ def test_rounds_that_are_settled_later_have_the_same_bits(name: str) -> None:
 
 @pytest.mark.usefixtures("late")
 def test_a_round_is_settled_by_the_one_after_the_next() -> None:
-    simulation = simulate(FedAvg(), MLP, StackedEngine, WILD)
+    simulation = simulate(FedAvg(), MLP, StackedEngine, WILD, Rules(gate=Gate("stop")))
     engine = StackedEngine(no_heartbeat)
     advance(simulation.round(settled=False), engine)
     assert (simulation.state.round, len(simulation._unsettled)) == (1, 1)
     advance(simulation.round(settled=False), engine)
-    with pytest.raises(Diverged, match="training loss of client"):
+    with pytest.raises(Diverged, match="training loss at local step"):
         advance(simulation.round(settled=False), engine)
     assert simulation.state.round == 0
     assert bool(torch.isfinite(simulation.state.cloud).all())
@@ -75,9 +76,9 @@ def test_a_round_is_settled_by_the_one_after_the_next() -> None:
 @pytest.mark.usefixtures("late")
 @pytest.mark.parametrize("look", [Simulation.settle, Simulation.view, Simulation.snapshot, Simulation.step])
 def test_whoever_reads_the_state_settles_it(look: Any) -> None:
-    simulation = simulate(FedAvg(), MLP, StackedEngine, WILD)
+    simulation = simulate(FedAvg(), MLP, StackedEngine, WILD, Rules(gate=Gate("stop")))
     advance(simulation.round(settled=False), StackedEngine(no_heartbeat))
-    with pytest.raises(Diverged, match="training loss of client"):
+    with pytest.raises(Diverged, match="training loss at local step"):
         look(simulation)
     assert simulation.state.round == 0
     assert not simulation._unsettled

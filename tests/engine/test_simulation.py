@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import random_quadratics, simulate
+from scored import scored_model
 from small import (
     METRICS,
     assert_same,
@@ -32,8 +33,10 @@ from adabest.algorithms.base import Algorithm, ClientContext, Replies, ServerCon
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.forms import Vector
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
+from adabest.engine.gate import Gate, GateNotes
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.simulation import Rules, Simulation
@@ -70,7 +73,7 @@ class TestMetrics:
         simulation.step()
         metrics = evaluated(simulation)
         models = {
-            "scored": simulation.scored_model(),
+            "scored": scored_model(simulation),
             "aggregate": simulation.state.aggregate,
             "cloud": simulation.state.cloud,
         }
@@ -174,7 +177,7 @@ class TestScoredModel:
         algorithm: Algorithm = FedAvg() if weighted else AdaBest(mu=0.0, beta=0.0)
         simulation = make_simulation(algorithm, task, training=TRAINING, rules=Rules(scored_clients=scored_clients))
         everyone, sizes = task.partition.training.tolist(), task.partition.samples
-        assert torch.equal(simulation.scored_model(), task.initial_model())
+        assert torch.equal(scored_model(simulation), task.initial_model())
         latest: dict[int, Tensor] = {}
         for round_number, places in enumerate(self.PLAN, start=1):
             cohort = [everyone[place] for place in places]
@@ -186,7 +189,7 @@ class TestScoredModel:
             models = torch.stack([latest.get(client, task.initial_model()) for client in counted])
             weights = torch.tensor([float(sizes[client]) if weighted else 1.0 for client in counted]).double()
             expected = (weights[:, None] * models).sum(0) / weights.sum()
-            torch.testing.assert_close(simulation.scored_model(), expected, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(scored_model(simulation), expected, rtol=1e-10, atol=1e-12)
 
     def test_memory_is_that_of_the_clients_that_took_part(self) -> None:
         simulation = make_simulation(AdaBest(), make_task())
@@ -228,7 +231,7 @@ class TestScoredModelOfSeveralExchanges:
         simulation = make_simulation(algorithm, make_task(**FLOAT64), participation=1.0)
         for _ in range(2):
             simulation.step()
-            torch.testing.assert_close(simulation.scored_model(), simulation.state.aggregate)
+            torch.testing.assert_close(scored_model(simulation), simulation.state.aggregate)
 
 
 class StopAt:
@@ -292,23 +295,26 @@ class TestAllOrNothing:
             (
                 LocalTraining(learning_rate=1e30, clip=0),
                 {},
-                r"training loss of client \d+ at local step \d+ is (nan|inf)",
+                r"the reply of client \d+ .* isn't finite \(its training loss at local step \d+ was (nan|inf)\)",
             ),
             # ... or, with a single step, only the model that comes out of it.
             (
                 LocalTraining(learning_rate=1e39, clip=0),
                 {"epochs": 1, "batch_size": 999},
-                "the cloud model isn't finite",
+                r"the reply of client \d+ in round 1 is left out: its field model isn't finite$",
             ),
         ],
     )
     def test_divergence_is_said_and_leaves_the_state(
         self, training: LocalTraining, options: dict[str, Any], message: str
     ) -> None:
-        simulation = make_simulation(AdaBest(), make_task(**options), training=training)
+        rules = Rules(gate=Gate("stop"))
+        simulation = make_simulation(AdaBest(), make_task(**options), training=training, rules=rules)
         before = frozen(simulation.snapshot())
         with pytest.raises(Diverged, match=message):
             simulation.step()
+        assert [rejection.round for rejection in simulation.untold().rejections] == [1, 1, 1]
+        simulation.state = dataclasses.replace(simulation.state, notes=GateNotes())
         assert_same(simulation.snapshot(), before)
 
     def test_divergence_in_the_evaluation_is_told(self) -> None:
@@ -394,7 +400,7 @@ class TestRepeats:
             state = each.client_state(client)
             assert state.model.unique().tolist() == [3.0]
             assert (state.ids.tolist(), state.estimate_norm.tolist()) == ([5.0], [6.0])
-        assert torch.equal(restored.scored_model(), simulation.scored_model())
+        assert torch.equal(scored_model(restored), scored_model(simulation))
 
     def test_the_order_of_a_cohort_changes_no_bit(self) -> None:
         states = []
@@ -515,7 +521,10 @@ class TwoKinds(FedAvg):
     phases: ClassVar[tuple[Work, ...]] = (Work.GRADIENT, Work.TRAIN)
 
     class Gradient(NamedTuple):
-        gradient: Tensor
+        gradient: Vector
+
+    def reply_type(self, phase: int) -> type[Any]:
+        return self.Gradient if phase == 0 else self.Reply
 
     def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
         if context.phase == 0:

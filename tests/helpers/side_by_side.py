@@ -116,7 +116,10 @@ def distance(mine: Simulation, other: Simulation) -> float:
     one, two = mine.snapshot().tensors, other.snapshot().tensors
     assert one.keys() == two.keys()
     vectors = [(one[name], two[name]) for name in one]
-    vectors.append((mine.scored_model(), other.scored_model()))
+    scored = mine.scored_model(), other.scored_model()
+    assert (scored[0] is None) == (scored[1] is None)
+    if scored[0] is not None and scored[1] is not None:
+        vectors.append((scored[0], scored[1]))
     if other.state.h is not None:
         assert mine.state.h is not None
         vectors.append((mine.state.h, other.state.h))

@@ -147,7 +147,13 @@ def assert_same(a: Snapshot, b: Snapshot) -> None:
     assert list(a.tensors) == list(b.tensors)
     for name, tensor in a.tensors.items():
         assert tensor.dtype == b.tensors[name].dtype, name
-        assert torch.equal(tensor, b.tensors[name]), name
+        assert torch.equal(_with_zeros(tensor), _with_zeros(b.tensors[name])), name
+        assert torch.equal(tensor.isnan(), b.tensors[name].isnan()), name
+
+
+def _with_zeros(tensor: Tensor) -> Tensor:
+    """A tensor with zeros in place of what isn't a number, which equals nothing."""
+    return tensor.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
 
 # What is measured of an evaluated round, in the order of the file.

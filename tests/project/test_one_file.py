@@ -13,6 +13,7 @@ import pytest
 import torch
 from cohorts import draw_cohort
 from imports import imports_of
+from scored import scored_model
 from small import plain_inputs
 from tiny_runs import tiny
 from torch import Tensor, nn
@@ -59,7 +60,7 @@ def of_the_package(**settings: Any) -> tuple[Config, Partition, Tensor, list[tup
     models: list[tuple[Tensor, ...]] = []
     for _ in range(config.rounds):
         simulation.step()
-        models.append((simulation.state.cloud, simulation.state.aggregate, simulation.scored_model()))
+        models.append((simulation.state.cloud, simulation.state.aggregate, scored_model(simulation)))
     return config, federation.partition, federation.task.initial_model(), models
 
 

@@ -49,6 +49,8 @@ EVERYTHING: dict[str, Any] = {
     "clip": 0.0,
     "augmentation": "flip-crop",
     "local_steps": "mean",
+    "bad_replies": "stop",
+    "reply_limit": "1e6",
     "server_rate": 0.5,
     "scored_clients": "all",
     "average_from": 0.5,

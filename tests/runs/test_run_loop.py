@@ -18,7 +18,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
 from adabest.engine.interface import Answers, Request
 from adabest.engine.reference import ReferenceEngine
-from adabest.errors import Diverged, InputError, Interrupted
+from adabest.errors import InputError, Interrupted
 from adabest.runs import run_loop
 from adabest.runs.build import build_federation
 from adabest.runs.callbacks import checkpoints
@@ -114,7 +114,7 @@ class TestOutcome:
         asked: list[int] = []
         exchange = ReferenceEngine.exchange
 
-        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def counted(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             asked.append(len(requests))
             return exchange(self, requests)
 
@@ -136,11 +136,15 @@ class TestOutcome:
     def test_a_lane_whose_training_loss_is_lost_ends_alone(
         self, engine: str, tmp_path: Path, single_runs: SingleRuns
     ) -> None:
-        settings: list[dict[str, Any]] = [{"seed": 0}, {"learning_rate": 1e30, "clip": 0.0}, {"seed": 1}]
+        settings: list[dict[str, Any]] = [
+            {"seed": 0},
+            {"learning_rate": 1e30, "clip": 0.0, "bad_replies": "stop"},
+            {"seed": 1},
+        ]
         together(tmp_path / "lanes", settings, engine=engine)
         assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, engine=engine)
         assert [status for status, _ in statuses(tmp_path / "lanes", 3)] == ["finished", "diverged", "finished"]
-        assert "the training loss of client" in str(adabest.load(tmp_path / "lanes" / "1").reason)
+        assert "its training loss at local step" in str(adabest.load(tmp_path / "lanes" / "1").reason)
 
     @pytest.mark.parametrize("precision", ["float32", "float64", "bf16"])
     @pytest.mark.parametrize("model", ["mlp,hidden=7", "logistic", "tiny_runs:convolving"])
@@ -233,7 +237,7 @@ class TestSurroundings:
         seen: list[tuple[int, int, set[torch.dtype]]] = []
         exchange = ReferenceEngine.exchange
 
-        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             formats = {request.message.cloud.dtype for request in requests}
             seen.append((len(requests), torch.get_num_threads(), formats))
             return exchange(self, requests)
@@ -436,7 +440,7 @@ class TestPace:
         """
         clock, exchange = SlowCheckpoints(monkeypatch, copying=2.0), ReferenceEngine.exchange
 
-        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+        def slow(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
             clock.now += 5.0
             return exchange(self, requests)
 
@@ -452,7 +456,7 @@ def test_lanes_are_in_lock_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rounds: list[list[int]] = []
     exchange = ReferenceEngine.exchange
 
-    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers | Diverged]:
+    def watched(self: ReferenceEngine, requests: Sequence[Request]) -> list[Answers]:
         rounds.append([request.context.round for request in requests])
         return exchange(self, requests)
 

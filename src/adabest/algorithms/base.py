@@ -287,8 +287,8 @@ def _declared(algorithm: Algorithm, name: str, default: type[Any] | None = None)
     found: type[Any] | None = getattr(type(algorithm), name, default)
     if found is None:
         raise InputError(
-            f"algorithm {type(algorithm).__name__} declares no {name}: its class should hold a NamedTuple of that name, "
-            f"or say what it is, as in `{name} = FedAvg.{name}`"
+            f"algorithm {type(algorithm).__name__} declares no {name}: its class should hold a NamedTuple of that "
+            f"name, or say what it is, as in `{name} = FedAvg.{name}`"
         )
     return found
 

@@ -22,11 +22,12 @@ from adabest.costs.operations import ADDITION, MULTIPLICATION, OperationCounter
 from adabest.costs.published import PaperCosts, paper_costs
 from adabest.costs.sizes import Precision, Sizes
 from adabest.costs.storage import kept_bytes
+from adabest.engine.gate import Gate
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sections import Section
-from adabest.engine.simulation import Simulation
+from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
 from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
 from adabest.runs.settings.run_plan import labelled
@@ -214,7 +215,8 @@ def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> 
     task = FreeGradients(initial, gradient, steps=sizes.steps, samples=_SAMPLES)
     everyone, cohort = np.arange(sizes.population), np.arange(sizes.participants)
     counts: dict[Section, OperationCounter] = {}
-    simulation = Simulation(algorithm, task, everyone, samples=np.full(sizes.population, _SAMPLES), training=training)
+    samples, rules = np.full(sizes.population, _SAMPLES), Rules(gate=Gate("stop"))  # a reply left out isn't averaged
+    simulation = Simulation(algorithm, task, everyone, samples=samples, training=training, rules=rules)
     simulation.observer = counts.__getitem__
     engine = ReferenceEngine(no_heartbeat, counts.__getitem__)
     for _ in range(2):

@@ -164,22 +164,24 @@ class LocalClients:
         """Prepares the rows of the clients, and the sum with their latest models in place of those before."""
         assert scored is None or isinstance(scored, ScoredModel)
         self._prepared = rows = dict[int, dict[str, Tensor]]()
-        for one in received:  # a client that was left out in a phase isn't in the next
-            columns = {STATE + name: value.unbind() for name, value in _answers(one).states._asdict().items()}
+        for earlier, one in zip((None, *received), received, strict=False):
+            states = _states_after(one, earlier)
+            columns = {STATE + name: value.unbind() for name, value in states._asdict().items()}
             for place, client in enumerate(one.clients):
                 rows[client] = {name: values[place] for name, values in columns.items()}
         if scored is None or not received:
             return scored
-        trained = [(one, models) for one in received if (models := _models(one)) is not None]
-        if not trained:
+        trained = [(one.clients, models) for one in received if (models := _models(one)) is not None]
+        if not trained and len(received) == len(self._algorithm.phases):
             return None
-        latest, models = trained[-1]
-        previous = [kept.read(client).get(MODEL) if client in kept else None for client in latest.clients]
-        models = _accepted_or_before(latest, models, previous)
-        for client, model in zip(latest.clients, models.unbind(), strict=True):
+        cohort = received[0].clients
+        previous = [kept.read(client).get(MODEL) if client in kept else None for client in cohort]
+        clients, models = trained[-1] if trained else ([], self._initial.new_empty(0, len(self._initial)))
+        models = _accepted_or_before(received, clients, models, previous)
+        for client, model in zip(cohort, models.unbind(), strict=True):
             rows[client][MODEL] = model
         weighted = self._algorithm.scored_weight == "samples"
-        samples = [float(self._task.samples(client)) if weighted else 1.0 for client in latest.clients]
+        samples = [float(self._task.samples(client)) if weighted else 1.0 for client in cohort]
         return scored.with_models(models, previous, samples)
 
     def keep(self, kept: KeptRows) -> None:
@@ -212,6 +214,20 @@ def states_by_client(answers: Answers) -> dict[int, Any]:
     return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
 
 
+def _states_after(received: Received, earlier: Received | None) -> Any:
+    """What clients keep after a phase: what they kept before it where an earlier phase had left them out.
+
+    Where the host knows in time who is left out, they aren't asked again.
+    """
+    states = _answers(received).states
+    if earlier is None or earlier.verdict.is_there:
+        return states
+    mask, before = earlier.verdict.mask, _answers(earlier).states
+    return type(states)(
+        *(torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(states, before, strict=True))
+    )
+
+
 def _models(received: Received) -> Tensor | None:
     """The models of the clients of a phase; None if it had no training, or if they can't be told."""
     request = received.request
@@ -220,10 +236,29 @@ def _models(received: Received) -> Tensor | None:
     return request.algorithm.client_model(request.message, _answers(received).replies, request.context)
 
 
-def _accepted_or_before(received: Received, models: Tensor, previous: Sequence[Tensor | None]) -> Tensor:
-    """Models, with the client's latest one before, or the one that it was sent, where its reply was left out."""
-    mask, cloud = received.verdict.mask, received.request.message.cloud
-    if not mask.is_cuda and bool(mask.all()):
+def _accepted_or_before(
+    received: Sequence[Received], trained: Sequence[int], models: Tensor, previous: Sequence[Tensor | None]
+) -> Tensor:
+    """The latest models of a cohort after a round.
+
+    They are those of before, or the cloud model that was sent, where a reply was left out.
+
+    Args:
+        received: The phases of the round.
+        trained: The clients that trained; none if all were left out before.
+        models: Their models, ``[clients, P]``.
+        previous: The clients' latest models before.
+    """
+    first, last = received[0], received[-1]
+    mask = last.verdict.mask
+    everyone_trained = len(trained) == len(first.clients) == len(last.clients)
+    if everyone_trained and not mask.is_cuda and bool(mask.all()):
         return models
-    before = torch.stack([cloud if model is None else model for model in previous])
-    return torch.where(mask[:, None], models, before)
+    cloud = first.request.message.cloud
+    before = [cloud if model is None else model for model in previous]
+    if everyone_trained:
+        return torch.where(mask[:, None], models, torch.stack(before))
+    own = dict(zip(trained, models, strict=True))
+    accepted = set(last.verdict.accepted()) & own.keys()
+    rows = zip(first.clients, before, strict=True)
+    return torch.stack([own[client] if client in accepted else model for client, model in rows])

@@ -251,11 +251,16 @@ def sound_states(new: Any, old: Any) -> Any:
 
 
 def _limits(limit: NormLimit, norms: Tensor, remembered: Tensor | None, mask: Tensor) -> Tensor:
-    """The limit of the norm of each vector. In the first round the median is that of its own sound replies."""
+    """The limit of the norm of each vector.
+
+    As long as no reply was accepted before, the median is that of the round's own sound replies.
+    """
     if not limit.of_median:
         return norms.new_full((norms.shape[1],), limit.value)
-    known = torch.where(mask[:, None], norms, torch.nan).T if remembered is None else remembered
-    median = known.nanmedian(dim=1).values
+    median = torch.where(mask[:, None], norms, torch.nan).nanmedian(dim=0).values
+    if remembered is not None:
+        before = remembered.nanmedian(dim=1).values
+        median = torch.where(before.isnan(), median, before)
     return torch.where(median.isnan(), torch.inf, limit.value * median)
 
 

@@ -72,6 +72,8 @@ def measure(
     metrics |= {name: read[_SERVER + name][0] for name in server_numbers}
     metrics |= {"present": present, "cohort": cohort}
     metrics |= {"bytes_down": after.bytes_down, "bytes_up": after.bytes_up, "local_steps": after.local_steps}
+    # Only where there were any: else the rows of a run are those of earlier versions.
+    metrics |= {name: count for name in ("rejected", "unanswered") if (count := getattr(after.notes, name))}
     return {name: value if value is None or np.isfinite(value) else None for name, value in metrics.items()}
 
 

@@ -58,14 +58,18 @@ def receive(
     facts = inspect(columns, request.message.cloud, answers.replies)
     verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults, among=among)
 
+    # Whether all are accepted is found out here: the reduction does, and costs, what it would without a gate.
+    known = verdict.accepted() if verdict.is_there else None
+    accepted = None if known == answers.clients else verdict.mask
+
     def reduce() -> Replies:
-        return reduce_replies(request.algorithm.means, answers.clients, answers.replies, verdict.mask)
+        return reduce_replies(request.algorithm.means, answers.clients, answers.replies, accepted)
 
     return Received(
         request=request,
         clients=answers.clients,
         verdict=verdict,
-        reduce=reduce if not verdict.is_there or verdict.accepted() else None,
+        reduce=None if known == [] else reduce,
         steps=answers.steps,
         scores=answers.scores,
         bytes_up=sum(field.numel() * field.element_size() for field in answers.replies),

@@ -191,8 +191,8 @@ class Simulation:
             The metrics, if they were asked for.
 
         Raises:
-            Diverged: If the cloud model isn't finite, a bad reply ends the run, or no reply has been accepted for too long.
-                The state is that of the round before.
+            Diverged: If the cloud model isn't finite, a bad reply ends the run, or no reply has been accepted for too
+                long. The state is that of the round before, but for the gate's notes.
             InputError: If the given cohort is empty or has others than training clients.
         """
         return advance(self.round(evaluate=evaluate, cohort=cohort), self.engine)
@@ -230,16 +230,20 @@ class Simulation:
         metrics = None
         if evaluation is not None:
             answered = received and not after.notes.unanswered_in_a_row
-            metrics = measure(
-                self.state,
-                after,
-                evaluation=evaluation,
-                scores=health.accepted_scores(),
-                cohort=len(received[-1].clients) if answered else 0,
-                present=self._roster.size,
-                estimate_norms=self._estimate_norms(after),
-                server_numbers=self._algorithm.server_numbers(after.server),
-            )
+            try:
+                metrics = measure(
+                    self.state,
+                    after,
+                    evaluation=evaluation,
+                    scores=health.accepted_scores(),
+                    cohort=len(received[-1].clients) if answered else 0,
+                    present=self._roster.size,
+                    estimate_norms=self._estimate_norms(after),
+                    server_numbers=self._algorithm.server_numbers(after.server),
+                )
+            except Diverged:
+                self.state = replace(self.state, notes=after.notes)
+                raise
             self.told, after = after.notes, replace(after, notes=after.notes.told())
         self._client_side.keep(after.clients)
         self.state = after
@@ -402,19 +406,18 @@ class Simulation:
         Raises:
             Diverged: If a model isn't finite, a bad reply ends the run, or no reply has been accepted for too long.
         """
-        found = health.check()
-        if found is None:
-            return state
-        number, rejections, answered = found
-        averaged = not answered and not health.was_known and self._is_averaged(number)
-        notes = state.notes.with_round(number, rejections, answered=answered, averaged=averaged)
-        reason = None
-        if rejections and self._rules.gate.policy == "stop":
+        notes, number = state.notes, health.round
+        rejections = health.rejections()
+        if health.received:
+            answered = health.is_answered()
+            averaged = not answered and not health.was_known and self._is_averaged(number)
+            notes = notes.with_round(number, rejections, answered=answered, averaged=averaged)
+        reason = health.lost_model()
+        if reason is None and rejections and self._rules.gate.policy == "stop":
             reason = rejections[0].words()
-        elif notes.unanswered_in_a_row >= MOST_SKIPPED:
-            reason = (
-                f"no reply was accepted in {MOST_SKIPPED} rounds in a row; in the last one, {rejections[0].words()}"
-            )
+        if reason is None and notes.unanswered_in_a_row >= MOST_SKIPPED:
+            last = rejections[0].words()
+            reason = f"no reply was accepted in {MOST_SKIPPED} rounds in a row; in the last one, {last}"
         if reason is not None:
             self.state = replace(self.state, notes=notes)
             raise Diverged(reason)
@@ -486,26 +489,23 @@ class _Health(NamedTuple):
         """Whether nothing needs to be waited for."""
         return self.largest.is_there and self.was_known
 
-    def check(self) -> tuple[int, list[Rejection], bool] | None:
-        """Waits for the facts.
+    def lost_model(self) -> str | None:
+        """The model that isn't finite, in words; None if both are. Waits until it is known."""
+        largest = zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True)
+        return next((f"the {name} model isn't finite" for name, size in largest if not math.isfinite(size)), None)
 
-        Returns:
-            The round, the replies that were left out, and whether one was accepted; None if nobody was asked.
+    def is_answered(self) -> bool:
+        """Whether a reply was accepted; waits until it is known."""
+        return bool(self.received[-1].verdict.accepted())
 
-        Raises:
-            Diverged: If a model isn't finite.
-        """
-        for name, largest in zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True):
-            if not math.isfinite(largest):
-                raise Diverged(f"the {name} model isn't finite")
-        if not self.received:
-            return None
+    def rejections(self) -> list[Rejection]:
+        """The replies that were left out; waits until it is known."""
         rejections = {
             rejection.client: rejection
             for one in reversed(self.received)  # the reason of a client is that of its first phase
             for rejection in one.verdict.rejections(self.round, one.scores_by_client())
         }
-        return self.round, sorted(rejections.values()), bool(self.received[-1].verdict.accepted())
+        return sorted(rejections.values())
 
     def accepted_scores(self) -> list[ClientScores]:
         """How the training of the clients went whose replies were accepted; waits until it is known."""

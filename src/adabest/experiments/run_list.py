@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adabest.errors import InputError
-from adabest.report.table import Table, facts_table, runs_table
+from adabest.report.table import Table, facts_table, rejections_table, runs_table
 from adabest.runs.stored_run import Run, find_runs, read_run
 
 
@@ -48,7 +48,7 @@ def list_runs(folder: str | Path = "runs") -> RunList:
 
 
 def show(folder: str | Path) -> dict[str, Table]:
-    """The settings, the partition and the results of a run, as tables by name.
+    """The settings, the partition, the results and the bad replies of a run, as tables by name.
 
     Args:
         folder: The run's folder.
@@ -61,5 +61,11 @@ def show(folder: str | Path) -> dict[str, Table]:
     if run.identity:
         tables["partition"] = facts_table(run.identity["partition"], "partition")
     reason = {} if run.reason is None else {"reason": run.reason}
+    notes = run.measured.notes()
+    counts = {"rejected": notes.rejected, "unanswered": notes.unanswered}
     result = {"status": run.status, "round": run.round, **reason, **run.final}
-    return {**tables, "result": facts_table(result, "result")}
+    result |= {name: count for name, count in counts.items() if count}
+    tables["result"] = facts_table(result, "result")
+    if notes.rejected:
+        tables["rejections"] = rejections_table(notes)
+    return tables

@@ -116,6 +116,11 @@ def finals(runs: Sequence[Measured], name: str) -> list[float]:
     return [run.final[name] for run in runs if run.final.get(name) is not None]
 
 
+def lacks_scored_model(run: Measured) -> bool:
+    """Whether a run was evaluated, but has no scored model: its clients' models can't be told from their replies."""
+    return bool(run.final) and run.final.get("scored_accuracy") is None
+
+
 def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:
     """Entries in the order of their validation accuracy, the best first; those in which a run diverged come last."""
 

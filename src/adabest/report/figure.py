@@ -6,32 +6,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation.partition import Partition
-from adabest.report.entries import Entries, Measured, as_lists, finals
+from adabest.report.entries import Entries, Measured, as_lists, finals, lacks_scored_model
 from adabest.report.lines import draw_runs, looks, tidy
 from adabest.report.palette import HEAT_MAP
 from adabest.runs.files.atomic_files import write_atomically
 
+_SCORED, _AGGREGATE = "scored_accuracy", "aggregate_accuracy"
 _BEST = 5  # of a sweep's entries have a line of their own
 
 
 def comparison_figure(entries: Entries, title: str = "") -> Figure:
     """Accuracy of the scored model and ‖θ‖ over rounds, one line per run; × marks divergence, ● an early end.
 
+    Where there is no scored model, the line is that of the aggregate, and its name says so.
     Runs that differ in their seed, given as a list, are one line, their mean, in a band of a standard deviation to each
     side.
     """
-    return _curves(as_lists(entries), title, "scored_accuracy", "Test accuracy of the scored model")
+    return _curves(as_lists(entries), title, _SCORED, "Test accuracy of the scored model")
 
 
 def sweep_figure(entries: Entries, title: str = "") -> Figure:
     """Validation accuracy and ‖θ‖ over rounds. The first few entries have colours, the others are grey."""
-    return _curves(as_lists(entries), title, "validation_accuracy", "Validation accuracy of the scored model", _BEST)
+    listed = as_lists(entries)
+    without = any(lacks_scored_model(run) for runs in listed.values() for run in runs)
+    which = "validated" if without else "scored"
+    return _curves(listed, title, "validation_accuracy", f"Validation accuracy of the {which} model", _BEST)
 
 
 def _curves(
@@ -45,8 +51,8 @@ def _curves(
         look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
         if named is not None and number >= named:
             look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
-        for axes, name in ((accuracy, metric), (norm, "cloud_norm")):
-            draw_runs(axes, runs, name, look, band=named is None)
+        draw_runs(norm, runs, "cloud_norm", look, band=named is None)
+        _draw_accuracy(accuracy, runs, metric, look, band=named is None)
     accuracy.set(title=words, xlabel="round")
     accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     accuracy.set_ylim(bottom=_lower_limit([run for runs in entries.values() for run in runs], metric))
@@ -71,15 +77,12 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
         present.set(title=name, ylim=(0, None))
         for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
             look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
-            draw_runs(accuracy, runs, "scored_accuracy", look)
+            _draw_accuracy(accuracy, runs, _SCORED, look)
             draw_runs(norm, runs, "cloud_norm", look)
         norm.set(xlabel="round")
         for axes in panels[:, column]:
             tidy(axes)
-    limits = [
-        _lower_limit([run for runs in entries.values() for run in runs], "scored_accuracy")
-        for entries in listed.values()
-    ]
+    limits = [_lower_limit([run for runs in entries.values() for run in runs], _SCORED) for entries in listed.values()]
     panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
     panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
@@ -88,9 +91,22 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     return figure
 
 
+def _draw_accuracy(
+    axes: Axes, runs: Sequence[Measured], metric: str, look: Mapping[str, Any], *, band: bool = True
+) -> None:
+    """An accuracy over rounds: the aggregate's in place of that of a scored model that isn't there."""
+    if metric == _SCORED and all(map(lacks_scored_model, runs)):
+        metric = _AGGREGATE
+        look = {**look, "label": f"{look['label']} (aggregate: no scored model)"}
+    draw_runs(axes, runs, metric, look, band=band)
+
+
 def _lower_limit(runs: Sequence[Measured], metric: str) -> float:
     """Where the accuracy axis starts: the climb of the first rounds would squeeze all differences that matter."""
-    return max(0.0, min(finals(runs, metric), default=0.0) - 0.12)
+    drawn = finals(runs, metric)
+    if metric == _SCORED:
+        drawn += finals([run for run in runs if lacks_scored_model(run)], _AGGREGATE)
+    return max(0.0, min(drawn, default=0.0) - 0.12)
 
 
 def partition_figure(partition: Partition, title: str = "") -> Figure:

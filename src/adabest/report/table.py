@@ -12,11 +12,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from adabest.data.listing import Listing
-from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals
+from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, lacks_scored_model
 from adabest.report.numbers import MISSING, as_text, mean_and_spread, percentage, three_digits
+from adabest.runs.files.metrics_file import ReplyNotes
 from adabest.runs.stored_run import Run
 
 _BOLD = "**"
+_MOST_REJECTIONS = 20  # rows of the table of replies left out
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
 
@@ -88,8 +90,9 @@ def sweep_table(entries: Entries, target: float | None = None) -> Table:
 
 
 def common_target(runs: Sequence[Measured]) -> float:
-    """The highest whole percentage of accuracy that every run reaches."""
-    best = [float(run.points("scored_accuracy").values.max(initial=0.0)) for run in runs]
+    """The highest whole percentage of accuracy that every run with a scored model reaches."""
+    scored = [run for run in runs if not lacks_scored_model(run)]
+    best = [float(run.points("scored_accuracy").values.max(initial=0.0)) for run in scored]
     whole = 100 * min(best, default=0.0)
     return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
 
@@ -118,6 +121,8 @@ def _comparison_cells(runs: Sequence[Measured], target: float, averaged: bool) -
 def _accuracy(run: Measured) -> str:
     """A run's accuracy, and what else must be known of its end."""
     accuracy = percentage(run.final.get("scored_accuracy"))
+    if lacks_scored_model(run):
+        accuracy = f"{MISSING} ({_without_scored_model(percentage(run.final.get('aggregate_accuracy')))})"
     if run.status == "diverged":
         return f"diverged in round {run.round}"
     if run.status != "finished":
@@ -136,11 +141,20 @@ def _accuracies(runs: Sequence[Measured]) -> str:
     }
     notes = ", ".join(f"{count} of {len(runs)} {words}" for words, count in counts.items() if count)
     accuracy = mean_and_spread(_percentages(kept, "scored_accuracy"))
+    if kept and all(map(lacks_scored_model, kept)):
+        aggregate = _without_scored_model(mean_and_spread(_percentages(kept, "aggregate_accuracy")))
+        notes = f"{notes}, {aggregate}" if notes else aggregate
     return f"{accuracy} ({notes})" if notes else accuracy
+
+
+def _without_scored_model(aggregate: str) -> str:
+    return f"no scored model: the aggregate has {aggregate}"
 
 
 def _reached(runs: Sequence[Measured], target: float) -> str:
     """When a target was reached, on average over seeds, with a count if some never did."""
+    if all(map(lacks_scored_model, runs)):
+        return MISSING
     reached = [round_number for run in runs if (round_number := rounds_to(run, target)) is not None]
     if not reached:
         # A run that was stopped before its last round might have reached it yet.
@@ -165,9 +179,19 @@ def runs_table(runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
         accuracy = percentage(run.final.get("scored_accuracy"))
+        accuracy += " (no scored model)" if lacks_scored_model(run) else ""
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
         rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
     return Table(head, tuple(rows))
+
+
+def rejections_table(notes: ReplyNotes) -> Table:
+    """The replies that were left out: the first ones, and how many more there are."""
+    told = notes.rejections[:_MOST_REJECTIONS]
+    rows = [(str(number), str(client), reason) for number, client, reason in told]
+    if notes.rejected > len(told):
+        rows.append(("…", "…", f"and {notes.rejected - len(told)} more"))
+    return Table(("round", "client", "reason"), tuple(rows), "replies left out")
 
 
 def datasets_table(listings: Sequence[Listing]) -> Table:

@@ -134,7 +134,9 @@ class SharedSettings(TypedDict, total=False):
     """Rounds between two evaluations; the last round is always evaluated."""
 
     stop_at: float | None
-    """Accuracy of the scored model on the test set at which the run ends early."""
+    """Accuracy of the scored model, or of the aggregate where there is none, on the test set at which the run ends
+    early.
+    """
 
     stop_after: int | None
     """Rounds without a new best validation accuracy after which the run ends early. Without validation clients the test

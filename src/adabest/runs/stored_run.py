@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from torch import Tensor, nn
 
+from adabest.engine.gate import Rejection
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import build_model
@@ -74,6 +75,16 @@ class Run:
         """The last evaluated round's metrics; empty if there is none."""
         row = self.measured.last()
         return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
+
+    @property
+    def rejections(self) -> list[Rejection]:
+        """The replies that were left out, each with its round, its client and the reason."""
+        return list(self.measured.notes().rejections)
+
+    @property
+    def skips(self) -> list[int]:
+        """The rounds that were skipped since no reply was accepted."""
+        return list(self.measured.notes().skips)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """A metric over rounds, where it was measured: rounds and values."""
@@ -173,6 +184,8 @@ class Run:
             why = f"the run is {self.status}; finish it with `{resume_command(self.folder)}`"
             if self.status in files.ENDED:
                 why = "it wasn't asked for (average_from), or the run ended too early for it"
+                if which == "scored":
+                    why = "its clients' models can't be told from their replies; its aggregate model takes its place"
             raise InputError(f"{self.folder} has no {which} model: {why}")
         try:
             return parse_tensors(content)

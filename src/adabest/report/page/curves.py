@@ -70,6 +70,8 @@ _FAMILIES = (
         {
             "cohort": ("Cohort", "Clients that took part in the round"),
             "present": ("Present", "Training clients that were present in the round"),
+            "rejected": ("Left out", "Replies that were left out so far"),
+            "unanswered": ("Skipped", "Rounds so far in which no reply was accepted"),
         },
     ),
 )

@@ -29,6 +29,7 @@ from adabest.errors import InputError
 from adabest.models.vector import VectorModel
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import RunFolder
+from adabest.runs.files.metrics_file import MetricsFile
 
 Row = Mapping[str, Any]
 
@@ -87,8 +88,7 @@ class RunView:
         self.files = files_of_run
         state = simulation.state
         self.first_round = state.round
-        has_rows = (files_of_run / files.METRICS).is_file()
-        self.rows: list[Row] = list(files_of_run.rows(files.METRICS)) if has_rows else []
+        self.rows: list[Row] = [*MetricsFile(files_of_run / files.METRICS).rows()]
         self.stop_reason: str | None = None
         self._model = model
         self.steps_per_second, self.skipped = 0.0, False

@@ -27,18 +27,20 @@ def reason_to_stop(
 
     Args:
         rows: The metrics of all evaluated rounds so far. Rows without an accuracy are ignored.
-        stop_at: The accuracy of the scored model on the test set at which a run ends.
+        stop_at: The accuracy of the scored model, or of the aggregate where there is none, on the test set at which a
+            run ends.
         stop_after: The rounds without a new best accuracy, on the validation clients if there are any, after which it
             ends.
     """
     best, best_round = -1.0, 0
     for row in rows:
-        scored, validation = row.get("scored_accuracy"), row.get("validation_accuracy")
-        if scored is None:
+        which = "aggregate" if row.get("scored_accuracy") is None else "scored"
+        test, validation = row.get(f"{which}_accuracy"), row.get("validation_accuracy")
+        if test is None:
             continue
-        if stop_at is not None and scored >= stop_at:
-            return f"the scored model's accuracy of {scored:.4f} reaches stop_at = {stop_at:g}"
-        accuracy = scored if validation is None else validation
+        if stop_at is not None and test >= stop_at:
+            return f"the {which} model's accuracy of {test:.4f} reaches stop_at = {stop_at:g}"
+        accuracy = test if validation is None else validation
         since = row["round"] - best_round
         if accuracy > best:
             best, best_round = accuracy, row["round"]

@@ -1,8 +1,11 @@
-"""The log of a run: a line for every evaluation, for skipped rounds, and for the end."""
+"""The log of a run: a line for every evaluation, for replies left out, for skipped rounds, and for the end."""
 
 from collections.abc import Callable
 
+from adabest.engine.gate import GateNotes
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
+
+_MOST_REJECTIONS = 20  # that are told at a time
 
 
 class Log(Callback):
@@ -17,10 +20,12 @@ class Log(Callback):
         self._way_to_resume = way_to_resume
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Writes the accuracy, the loss and the speed."""
+        """Writes the replies left out since the last evaluation, then the accuracy, the loss and the speed."""
+        _tell(run, run.simulation.told)
+        which = "aggregate" if metrics["scored_accuracy"] is None else "scored"
         run.files.log(
-            f"round {metrics['round']}: scored accuracy {metrics['scored_accuracy']:.4f}, "
-            f"loss {metrics['scored_loss']:.4f}, {run.steps_per_second:,.0f} steps/s"
+            f"round {metrics['round']}: {which} accuracy {metrics[f'{which}_accuracy']:.4f}, "
+            f"loss {metrics[f'{which}_loss']:.4f}, {run.steps_per_second:,.0f} steps/s"
         )
 
     def after_round(self, run: RunView) -> None:
@@ -34,8 +39,19 @@ class Log(Callback):
         if ending.status == "finished":
             run.files.log(f"finished after round {ending.round}{reason}")
         elif ending.status == "diverged":
+            _tell(run, run.simulation.untold())
             run.files.log(f"diverged in round {ending.round}{reason}")
         elif ending.status == "interrupted":
             run.files.log(f"interrupted after round {ending.round}; resume with: {self._way_to_resume()}")
         else:
             run.files.log(f"broken off after round {ending.round}{reason}")
+
+
+def _tell(run: RunView, notes: GateNotes) -> None:
+    """Writes the replies that were left out, the first ones if they are many, and the rounds without any other."""
+    for rejection in notes.rejections[:_MOST_REJECTIONS]:
+        run.files.log(rejection.words())
+    if len(notes.rejections) > _MOST_REJECTIONS:
+        run.files.log(f"{len(notes.rejections) - _MOST_REJECTIONS} more replies are left out; metrics.jsonl has them")
+    for round_number in notes.skips:
+        run.files.log(f"round {round_number} is skipped: no reply was accepted")

@@ -16,6 +16,13 @@ from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
 
 SECONDS_BETWEEN_LINES = 5.0
 
+# The accuracies that are shown, in words: the first that a round has.
+_ACCURACIES = {
+    "scored_accuracy": "accuracy",
+    "aggregate_accuracy": "accuracy of the aggregate",
+    "validation_accuracy": "validation accuracy",
+}
+
 DeviceShare = Callable[[], float | None]
 """Gives the share of the time in which a GPU works; None if there is none, or it isn't known yet."""
 
@@ -98,10 +105,11 @@ class Accuracy:
 
     def update(self, metrics: Metrics | None) -> None:
         """Takes the accuracy of a round, if it was evaluated: that on the test set, unless it is hidden."""
-        for name, words in (("validation_accuracy", "validation accuracy"), ("scored_accuracy", "accuracy")):
+        for name, words in _ACCURACIES.items():
             value = None if metrics is None else metrics.get(name)
             if value is not None:
                 self.text = f"{words} {100 * value:.1f} %"
+                return
 
 
 def make_bars(console: Console) -> Progress:

@@ -11,7 +11,7 @@ which the claims name with their checksums. Of several files with a row, the new
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 

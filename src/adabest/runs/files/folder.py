@@ -101,7 +101,8 @@ class RunFolder:
     def _has_results(self) -> bool:
         """Whether a run left results: rows, checkpoints or a model. One that was killed as it began left none."""
         rows = (self / METRICS).is_file() and (self / METRICS).stat().st_size > 0
-        return rows or any((self / CHECKPOINTS).glob("round-*")) or (self / MODELS["scored"]).is_file()
+        has_model = any((self / name).is_file() for name in MODELS.values())
+        return rows or has_model or any((self / CHECKPOINTS).glob("round-*"))
 
     def status(self) -> dict[str, Any]:
         """The content of ``status.json``: ``status``, ``round`` and, if the run diverged or ended early, ``reason``.

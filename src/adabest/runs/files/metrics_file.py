@@ -1,5 +1,9 @@
 """Metrics files: the rows of ``metrics.jsonl``, read only as far as they are needed.
 
+A row has numbers. Where replies were left out since the row before, its line has two lists as well, which
+``MetricsFile.notes`` gives: ``rejections``, with round, client and reason of each, and ``skips``, the rounds without
+any accepted reply.
+
 A run of a million rounds has a file of 600 MB. As one dictionary per row it would take 3 GB and a minute. So the last
 row is read from the end of the file, and curves are arrays.
 """
@@ -17,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from adabest.engine.gate import Rejection
 from adabest.errors import InputError
 
 Rounds = NDArray[np.int64]
@@ -32,6 +37,10 @@ _TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
 
 _ROUND = "round"
 _DIVERGED = "diverged"
+_REJECTED, _UNANSWERED = "rejected", "unanswered"
+REJECTIONS, SKIPS = "rejections", "skips"
+_LISTS = (REJECTIONS, SKIPS)
+_LISTS_IN_BYTES = tuple(json.dumps(name).encode() for name in _LISTS)
 _COLON = b'": '  # between a name and its number
 _WHOLE = {b"0", b"-0"}
 _EXPONENTS = (b"e-0", b"e-00", b"e+0", b"e+00")
@@ -55,6 +64,22 @@ class Points(NamedTuple):
 
     rounds: Rounds
     values: Values
+
+
+class ReplyNotes(NamedTuple):
+    """The replies that were left out in a run so far.
+
+    Attributes:
+        rejected: How many they are.
+        unanswered: How many rounds were skipped since no reply was accepted.
+        rejections: Each of them; fewer than ``rejected`` if there were too many for a line of the file.
+        skips: These rounds; likewise.
+    """
+
+    rejected: int = 0
+    unanswered: int = 0
+    rejections: tuple[Rejection, ...] = ()
+    skips: tuple[int, ...] = ()
 
 
 @dataclass
@@ -138,6 +163,41 @@ class MetricsFile:
                     if _DIVERGED not in row:
                         return row
         return {}
+
+    def notes(self) -> ReplyNotes:
+        """The replies that were left out; a file that has none is read only at its end.
+
+        Raises:
+            InputError: If a line is damaged.
+        """
+        return self._notes
+
+    @functools.cached_property
+    def _notes(self) -> ReplyNotes:
+        counts = self._last_counts()
+        if not any(counts):
+            return ReplyNotes()
+        rejections, skips = list[Rejection](), list[int]()
+        for first, block in self._blocks():
+            for number, line in enumerate(block.split(b"\n")[:-1], start=first):
+                if any(name in line for name in _LISTS_IN_BYTES):
+                    row, problem = _read_whole(line)
+                    if problem:
+                        self._refuse(number, problem)
+                    rejections += (Rejection(*one) for one in row.get(REJECTIONS, ()))
+                    skips += row.get(SKIPS, ())
+        return ReplyNotes(*counts, tuple(rejections), tuple(skips))
+
+    def _last_counts(self) -> tuple[int, int]:
+        """The counts of the last row, which may tell of a divergence."""
+        with self._opened() as file:
+            for begin, line in self._backwards(file):
+                if line.endswith(b"\n") or _is_json(line):
+                    row, problem = _read(line)
+                    if problem:
+                        self._refuse(1 + _lines_before(file, begin), problem)
+                    return int(row.get(_REJECTED) or 0), int(row.get(_UNANSWERED) or 0)
+        return 0, 0
 
     def points(self, name: str) -> Points:
         """A metric where it was measured, as arrays.
@@ -256,6 +316,12 @@ class MetricsFile:
 
 
 def _read(line: bytes) -> tuple[dict[str, Any], str]:
+    """A row without its lists, and its problem in words; the words are empty if it has none."""
+    row, problem = _read_whole(line)
+    return {name: value for name, value in row.items() if name not in _LISTS}, problem
+
+
+def _read_whole(line: bytes) -> tuple[dict[str, Any], str]:
     """A row, and its problem in words; the words are empty if it has none."""
     try:
         row = json.loads(line.decode("utf-8"))
@@ -265,12 +331,18 @@ def _read(line: bytes) -> tuple[dict[str, Any], str]:
         return {}, str(error)
     if not isinstance(row, dict):
         return {}, "it isn't an object"
-    if type(row.get(_ROUND)) is not int or not 1 <= row[_ROUND] <= _EXACT:
+    if not _is_round(row.get(_ROUND)):
         return {}, f"{_ROUND} should be a whole number from 1, not {_brief(row.get(_ROUND))}"
     for name, value in row.items():
         if name == _DIVERGED:
             if not isinstance(value, str):
                 return {}, f"{_DIVERGED} should be text, not {_brief(value)}"
+        elif name == REJECTIONS:
+            if not (isinstance(value, list) and all(map(_is_rejection, value))):
+                return {}, f"{REJECTIONS} should be a list of [round, client, reason], not {_brief(value)}"
+        elif name == SKIPS:
+            if not (isinstance(value, list) and all(map(_is_round, value))):
+                return {}, f"{SKIPS} should be a list of rounds, not {_brief(value)}"
         elif value is not None and not _is_number(value):
             return {}, f"{_brief(name)} should be a number or null, not {_brief(value)}"
     return row, ""
@@ -280,6 +352,19 @@ def _is_number(value: Any) -> bool:
     if type(value) is int:
         return -_LARGEST <= value < _LARGEST
     return type(value) is float and math.isfinite(value)
+
+
+def _is_round(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= _EXACT
+
+
+def _is_rejection(value: Any) -> bool:
+    if not (isinstance(value, list) and len(value) == 3):
+        return False
+    number, client, reason = value
+    is_client = type(client) is int and 0 <= client <= _EXACT
+    # A lone surrogate couldn't be printed.
+    return _is_round(number) and is_client and isinstance(reason, str) and reason.isprintable()
 
 
 def _brief(value: Any) -> str:

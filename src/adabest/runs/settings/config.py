@@ -188,8 +188,8 @@ class Config:
         Literal["quarantine", "stop"],
         Meaning(
             "training",
-            "What becomes of a bad reply, one that isn't finite for instance: quarantine leaves it out and notes it, stop "
-            "ends the run.",
+            "What becomes of a bad reply, one that isn't finite for instance: quarantine leaves it out and notes it, "
+            "stop ends the run.",
             added_later=True,
         ),
     ] = "quarantine"
@@ -197,8 +197,8 @@ class Config:
         str,
         Meaning(
             "training",
-            "Largest norm of a vector in a reply, of a model's difference from the one that was sent: none, a number such "
-            "as 25, or a multiple of the running median such as 10x. A reply beyond it is a bad one.",
+            "Largest norm of a vector in a reply, of a model's difference from the one that was sent: none, a number "
+            "such as 25, or a multiple of the running median such as 10x. A reply beyond it is a bad one.",
             added_later=True,
         ),
     ] = "none"
@@ -249,7 +249,8 @@ class Config:
         float | None,
         Meaning(
             "evaluation",
-            "Accuracy of the scored model on the test set at which the run ends early.",
+            "Accuracy of the scored model, or of the aggregate where there is none, on the test set at which the run "
+            "ends early.",
             task=True,
             range=Range(above=0, most=1, subject="an accuracy is"),
         ),
