@@ -131,11 +131,18 @@ class Ranks:
             return
         if device.type != "cuda" or not torch.cuda.is_available() or not distributed.is_nccl_available():
             raise InputError(f"NCCL needs a CUDA device, and this rank has {device}; use gloo")
-        if self.size > 1:
-            torch.cuda.set_device(device)
-            # The making of a group blocks without polls, so all ranks should be there.
-            self._exchange(lambda: distributed.barrier(async_op=True))
-            self._device_group = distributed.new_group(backend="nccl", timeout=_BACKSTOP)
+        if self._device_group is not None:
+            return
+        torch.cuda.set_device(device)
+        if self.size == 1:  # a group of one, so that a single GPU takes the same way as several
+            from torch._C._distributed_c10d import HashStore  # a build without torch.distributed lacks it
+
+            distributed.init_process_group("nccl", store=HashStore(), rank=0, world_size=1, timeout=_BACKSTOP)
+            self._device_group = _group()
+            return
+        # The making of a group blocks without polls, so all ranks should be there.
+        self._exchange(lambda: distributed.barrier(async_op=True))
+        self._device_group = distributed.new_group(backend="nccl", timeout=_BACKSTOP)
 
     def tell(self, order: Mapping[str, Any]) -> None:
         """Sends an order from rank 0 to all others, which ``hear`` it."""
@@ -188,7 +195,7 @@ class Ranks:
         Returns:
             The vectors received, by sending rank. With one rank, that is the outgoing vector itself.
         """
-        if self.size == 1:
+        if self.size == 1 and not (self._device_group is not None and like.is_cuda):
             return [*outgoing]
         with self._timed():
             width = like.element_size()
@@ -250,11 +257,12 @@ class Ranks:
 
     def leave(self) -> None:
         """Leaves the job. Takes some seconds at most, even if others are dead."""
-        if self._liveness is None:
+        if self._liveness is None and self._device_group is None:
             return
         atexit.unregister(self.leave)
-        self._liveness.close()
-        self._liveness = None
+        if self._liveness is not None:
+            self._liveness.close()
+            self._liveness = None
         self._device_group = None
         # In a thread, because an operation that never ends could block the destruction; the process may end meanwhile.
         ending = threading.Thread(target=_destroy, args=(self._broken,), name="adabest-leave", daemon=True)
