@@ -23,7 +23,8 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import states_by_client
-from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, Gate, NormLimit, inspect, judge, remember
+from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, inspect, judge, remember
+from adabest.engine.gate_rules import Gate, NormLimit
 from adabest.engine.interface import Answers, Request
 from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local_step import LocalTraining
@@ -266,7 +267,7 @@ def test_only_the_latest_norms_are_remembered() -> None:
     remembered = None
     for _ in range(REMEMBERED_NORMS):
         verdict = judge(range(5), facts, columns, NormLimit(2.0, of_median=True), remembered)
-        remembered = remember(remembered, facts, columns, verdict.mask)
+        remembered = remember(remembered, facts, columns, verdict.accepted)
     assert remembered is not None
     assert remembered.shape == (1, REMEMBERED_NORMS)
     assert set(remembered.flatten().tolist()) == {2.0}
@@ -512,7 +513,6 @@ def test_notes_that_come_late_are_the_same(name: str, gate: Gate, request: pytes
 
 @pytest.mark.parametrize("phase", [0, 1])
 def test_notes_of_two_phases_that_come_late_are_the_same(phase: int, request: pytest.FixtureRequest) -> None:
-    """Who is left out late is still asked in the second phase, but nothing else depends on it."""
     algorithm = spoiled(FedDane(), TASK, HARMS["nan"], BAD, phase=phase)
     known, later = (simulate(algorithm, CASE, StackedEngine) for _ in range(2))
     advance(rounds(known, 7), StackedEngine(no_heartbeat))
@@ -521,12 +521,26 @@ def test_notes_of_two_phases_that_come_late_are_the_same(phase: int, request: py
     mine, theirs = later.snapshot(), known.snapshot()
     assert later.untold().rejections == known.untold().rejections
     assert later.untold().skips == known.untold().skips == (3, 4)
-    for name, tensor in theirs.tensors.items():
-        assert torch.equal(mine.tensors[name], tensor), name
-    sent = {"bytes_down", "bytes_up", "local_steps"}
-    assert {n: v for n, v in mine.numbers.items() if n not in sent} == {
-        n: v for n, v in theirs.numbers.items() if n not in sent
-    }
+    assert_same(mine, theirs)
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize("harm", ["nan", "inf", "below"])
+def test_a_round_is_made_again_only_if_it_has_a_bad_reply(harm: str) -> None:
+    algorithm = spoiled(FedAvg(), TASK, HARMS[harm], {3: range(8)})
+    watched = StackedEngine(no_heartbeat)
+    simulation = simulate(algorithm, CASE, lambda _: watched)
+    asked: list[int] = []
+    exchange = watched.exchange
+
+    def noting(requests: Any) -> Any:
+        asked.extend(request.context.round for request in requests)
+        return exchange(requests)
+
+    watched.exchange = noting  # type: ignore[method-assign]
+    advance(rounds(simulation, 6, settled=False), watched)
+    assert asked == [1, 2, 3, 4, 3, 4, 5, 6]
+    assert simulation.untold().skips == (3,)
 
 
 @pytest.mark.usefixtures("late")

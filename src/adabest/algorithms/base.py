@@ -148,10 +148,10 @@ class Replies(ABC):
     """The accepted replies of a round, averaged by the engine.
 
     Attributes:
-        count: |P|, how many there are. Where they are averaged on a GPU, a tensor ``[..., 1]`` there.
+        count: |P|, how many there are.
     """
 
-    count: Scalar
+    count: int
 
     @abstractmethod
     def mean(self, field: str, weight: str = "one") -> Tensor:
@@ -161,10 +161,6 @@ class Replies(ABC):
             field: The field x to average.
             weight: ``one``, or a scalar field v of the same reply. The pair must stand in ``Algorithm.means``.
         """
-
-    def share_of(self, population: Population) -> Scalar:
-        """|P| / |S|: the share of the population that these replies come from."""
-        return self.count / population.size
 
     def total(self, field: str) -> Tensor:
         """The sum of a field of counts, in float64. Its mean under ``one`` must be declared.

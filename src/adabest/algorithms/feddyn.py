@@ -117,7 +117,7 @@ class FedDyn(Algorithm):
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
-        h = server.h + replies.share_of(context.population) * (cloud - aggregate)
+        h = server.h + (replies.count / context.population.size) * (cloud - aggregate)
         counts = count(server, replies) if self.sample_mean == "progressive" else server[1:]
         return Update(self.Server(h, *counts), aggregate, cloud=aggregate - h, h=h)
 

@@ -119,7 +119,7 @@ class Scaffold(Algorithm):
 
     def server_step(self, server: Server, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
-        h = server.h + replies.share_of(context.population) * replies.mean("weighted_change")
+        h = server.h + (replies.count / context.population.size) * replies.mean("weighted_change")
         return Update(self._server(h, server, replies), aggregate, cloud=aggregate, h=h)
 
     def client_estimate(self, client: Client, message: Message, context: ClientContext) -> Tensor:

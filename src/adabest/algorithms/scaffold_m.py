@@ -71,5 +71,5 @@ class ScaffoldM(Scaffold):
         aggregate = replies.mean("model")
         pull = replies.mean("pace") / self._eta(context) * (cloud - replies.mean("model", "pace"))
         change = pull - replies.mean("weight") * server.h
-        h = server.h + replies.share_of(context.population) * change
+        h = server.h + (replies.count / context.population.size) * change
         return Update(self._server(h, server, replies), aggregate, cloud=aggregate, h=h)

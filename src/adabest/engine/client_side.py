@@ -4,6 +4,7 @@ A client keeps the algorithm's state on it, h_i for instance. For the scored mod
 too: on the server's side, since it follows from message and reply.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,17 +13,20 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Work
+from adabest.engine.arrival import Arrival
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
-from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, Request
 from adabest.engine.memory_tiers import Memory
-from adabest.engine.receipt import Received, receive
+from adabest.engine.receipt import Received, assume, receive
 from adabest.engine.scored_model import ScoredModel, ScoredSum
 from adabest.tasks.base import Task
 
 # The columns of what is kept: the fields of the algorithm's own state, and the latest model.
 STATE, MODEL = "state.", "model"
+
+Rows = dict[int, dict[str, Tensor]]
+"""What clients keep after a round, by client and column."""
 
 
 class KeptRows(Protocol):
@@ -55,7 +59,13 @@ class KeptRows(Protocol):
 
 
 class ClientSide(Protocol):
-    """Reaches the clients of a run, wherever they live."""
+    """Reaches the clients of a run, wherever they live.
+
+    Attributes:
+        answers_late: Whether replies are on a device whose numbers the host would have to wait for.
+    """
+
+    answers_late: bool
 
     def begin(self) -> tuple[KeptRows, ScoredSum]:
         """What is kept before the first round: nothing."""
@@ -74,13 +84,20 @@ class ClientSide(Protocol):
     def state(self, kept: KeptRows, client: int) -> Any:
         """The algorithm's state on a client, fresh if the client has never taken part."""
 
+    def model(self, kept: KeptRows, client: int) -> Tensor | None:
+        """The latest model of a client; None if it has none."""
+
     def states(self, kept: KeptRows, cohort: Collection[int]) -> Mapping[int, Any]:
         """The clients of a request, each with its state; None for one that lives elsewhere."""
 
-    def receive(
-        self, request: Request, answers: Answers | Received, gate: Gate, remembered: Tensor | None, among: Tensor | None
-    ) -> Received:
-        """The answers to a request, judged and averaged; the arguments are those of ``receipt.receive``."""
+    def receive(self, request: Request, answers: Answers | Received, *, assumed: bool) -> Received:
+        """The answers to a request, judged and averaged.
+
+        Args:
+            request: The request, which has the rules of the gate.
+            answers: The answers, or what was received where the clients are.
+            assumed: Whether all replies are assumed to be good.
+        """
 
     def states_after(self, received: Received, clients: Collection[int]) -> Mapping[int, Any]:
         """The clients of the next phase, each with its state after this one; None for one that lives elsewhere."""
@@ -100,8 +117,20 @@ class ClientSide(Protocol):
             The scored model's sum after the round; None if the models of clients can't be told from their replies.
         """
 
-    def keep(self, kept: KeptRows) -> None:
-        """Has the clients keep what was prepared."""
+    def keep(self, kept: KeptRows, *, final: bool) -> None:
+        """Has the clients keep what was prepared.
+
+        Args:
+            kept: What was kept before.
+            final: Whether the round is final; else what it leads to counts, but ``finish_oldest`` is yet to come, or
+                ``forget``.
+        """
+
+    def finish_oldest(self, kept: KeptRows) -> None:
+        """Makes the oldest round final of those that aren't."""
+
+    def forget(self) -> None:
+        """Forgets what was prepared, and all rounds that aren't final."""
 
     def estimate_norms(self, kept: KeptRows, request: Request) -> Tensor:
         """‖h_i‖ of all clients that have taken part, float64 ``[clients]``, in the order of their first rounds.
@@ -127,7 +156,9 @@ class LocalClients:
         self._algorithm, self._task = algorithm, task
         self._initial, self._memory = initial, memory
         self._kind = type(algorithm.client_init(initial))
-        self._prepared: dict[int, dict[str, Tensor]] = {}
+        self._prepared: Rows = {}
+        self._not_final: deque[Rows] = deque()
+        self.answers_late = not Arrival(initial[:1]).is_there
 
     def begin(self) -> tuple[ClientStore, ScoredModel]:
         """An empty store, and an empty sum."""
@@ -145,15 +176,19 @@ class LocalClients:
 
     def state(self, kept: KeptRows, client: int) -> Any:
         """The state of a client, fresh if the client has never taken part."""
-        if client not in kept or not self._kind._fields:
-            return self._algorithm.client_init(self._initial)
-        return self._state_in(kept.read(client))
+        row = self._row(kept, client) if self._kind._fields else None
+        return self._algorithm.client_init(self._initial) if row is None else self._state_in(row)
 
-    def receive(
-        self, request: Request, answers: Answers | Received, gate: Gate, remembered: Tensor | None, among: Tensor | None
-    ) -> Received:
-        """Judges and averages the replies."""
-        return answers if isinstance(answers, Received) else receive(request, answers, gate, remembered, among)
+    def model(self, kept: KeptRows, client: int) -> Tensor | None:
+        """The latest model of a client."""
+        row = self._row(kept, client)
+        return None if row is None else row.get(MODEL)
+
+    def receive(self, request: Request, answers: Answers | Received, *, assumed: bool) -> Received:
+        """Averages the replies, judged or as they are."""
+        if isinstance(answers, Received):
+            return answers
+        return assume(request, answers) if assumed else receive(request, answers, request.gate, request.remembered)
 
     def states_after(self, received: Received, clients: Collection[int]) -> dict[int, Any]:
         """The states that the clients answered with."""
@@ -163,10 +198,9 @@ class LocalClients:
     def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredModel | None:
         """Prepares the rows of the clients, and the sum with their latest models in place of those before."""
         assert scored is None or isinstance(scored, ScoredModel)
-        self._prepared = rows = dict[int, dict[str, Tensor]]()
-        for earlier, one in zip((None, *received), received, strict=False):
-            states = _states_after(one, earlier)
-            columns = {STATE + name: value.unbind() for name, value in states._asdict().items()}
+        self._prepared = rows = Rows()
+        for one in received:  # a client that was left out in a phase isn't in the next
+            columns = {STATE + name: value.unbind() for name, value in _answers(one).states._asdict().items()}
             for place, client in enumerate(one.clients):
                 rows[client] = {name: values[place] for name, values in columns.items()}
         if scored is None or not received:
@@ -175,7 +209,7 @@ class LocalClients:
         if not trained and len(received) == len(self._algorithm.phases):
             return None
         cohort = received[0].clients
-        previous = [kept.read(client).get(MODEL) if client in kept else None for client in cohort]
+        previous = [self.model(kept, client) for client in cohort]
         clients, models = trained[-1] if trained else ([], self._initial.new_empty(0, len(self._initial)))
         models = _accepted_or_before(received, clients, models, previous)
         for client, model in zip(cohort, models.unbind(), strict=True):
@@ -184,11 +218,23 @@ class LocalClients:
         samples = [float(self._task.samples(client)) if weighted else 1.0 for client in cohort]
         return scored.with_models(models, previous, samples)
 
-    def keep(self, kept: KeptRows) -> None:
-        """Writes the prepared rows into the store."""
-        assert isinstance(kept, ClientStore)
-        kept.write(self._prepared)
+    def keep(self, kept: KeptRows, *, final: bool) -> None:
+        """Writes the prepared rows into the store, or holds them until the round is final."""
+        self._not_final.append(self._prepared)
         self._prepared = {}
+        if final:
+            self.finish_oldest(kept)
+
+    def finish_oldest(self, kept: KeptRows) -> None:
+        """Writes the rows of the oldest round that isn't final into the store."""
+        assert isinstance(kept, ClientStore)
+        kept.write(self._not_final[0])
+        self._not_final.popleft()
+
+    def forget(self) -> None:
+        """Drops the rows that aren't in the store."""
+        self._prepared = {}
+        self._not_final.clear()
 
     def estimate_norms(self, kept: KeptRows, request: Request) -> Tensor:
         """‖h_i‖, from the prepared rows and the store."""
@@ -198,6 +244,11 @@ class LocalClients:
             return self._state_in(self._prepared[client]) if client in self._prepared else self.state(kept, client)
 
         return estimate_norms(request._replace(clients=OneByOne(everyone, state)))
+
+    def _row(self, kept: KeptRows, client: int) -> Mapping[str, Tensor] | None:
+        """What a client keeps, be it final or not; None if it has never taken part."""
+        latest = next((rows[client] for rows in reversed(self._not_final) if client in rows), None)
+        return kept.read(client) if latest is None and client in kept else latest
 
     def _state_in(self, row: Mapping[str, Tensor]) -> Any:
         return self._kind(**{name: row[STATE + name] for name in self._kind._fields})
@@ -212,20 +263,6 @@ def states_by_client(answers: Answers) -> dict[int, Any]:
     """The states of clients, one by one."""
     kind, rows = type(answers.states), [field.unbind() for field in answers.states]
     return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
-
-
-def _states_after(received: Received, earlier: Received | None) -> Any:
-    """What clients keep after a phase: what they kept before it where an earlier phase had left them out.
-
-    Where the host knows in time who is left out, they aren't asked again.
-    """
-    states = _answers(received).states
-    if earlier is None or earlier.verdict.is_there:
-        return states
-    mask, before = earlier.verdict.mask, _answers(earlier).states
-    return type(states)(
-        *(torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old) for new, old in zip(states, before, strict=True))
-    )
 
 
 def _models(received: Received) -> Tensor | None:
@@ -250,15 +287,12 @@ def _accepted_or_before(
         previous: The clients' latest models before.
     """
     first, last = received[0], received[-1]
-    mask = last.verdict.mask
-    everyone_trained = len(trained) == len(first.clients) == len(last.clients)
-    if everyone_trained and not mask.is_cuda and bool(mask.all()):
+    if len(trained) == len(first.clients) == len(last.clients) and all(last.verdict.accepted):
         return models
     cloud = first.request.message.cloud
-    before = [cloud if model is None else model for model in previous]
-    if everyone_trained:
-        return torch.where(mask[:, None], models, torch.stack(before))
     own = dict(zip(trained, models, strict=True))
-    accepted = set(last.verdict.accepted()) & own.keys()
-    rows = zip(first.clients, before, strict=True)
-    return torch.stack([own[client] if client in accepted else model for client, model in rows])
+    accepted = set(last.verdict.accepted_clients()) & own.keys()
+    rows = zip(first.clients, previous, strict=True)
+    return torch.stack(
+        [own[client] if client in accepted else cloud if model is None else model for client, model in rows]
+    )

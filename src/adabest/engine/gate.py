@@ -4,8 +4,9 @@ A reply must have the declared names, shapes and types, be finite, have no weigh
 no vector whose norm is beyond it: for a model the norm of its difference from the cloud model that was sent, for any
 other vector its own. A reply that doesn't is left out.
 
-The facts about a reply are found where the client is (``inspect``), and judged by the server (``judge``). On a GPU the
-judgement stays there, and arrives at the host later.
+The facts about a reply are found where the client is (``inspect``), and judged by the server (``judge``). On a GPU that
+would hold up every round, so there all replies are assumed to be good at first (``suspicions``): what tells that one
+isn't arrives later, and then the round is made again, with a judgement.
 """
 
 import math
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.forms import Form, forms_of
-from adabest.engine.arrival import Arrival, send
 from adabest.engine.gate_rules import NormLimit
 from adabest.engine.interface import ClientScores
 
@@ -47,7 +47,6 @@ class GateNotes:
         rejected: How many replies were left out.
         unanswered: How many rounds were skipped since no reply was accepted.
         unanswered_in_a_row: How many of them since the last round that wasn't.
-        unanswered_averages: How many of them the averaged model counts as rounds.
         rejections: The replies left out that no row of metrics has yet.
         skips: The rounds skipped that no row of metrics has yet.
     """
@@ -55,20 +54,16 @@ class GateNotes:
     rejected: int = 0
     unanswered: int = 0
     unanswered_in_a_row: int = 0
-    unanswered_averages: int = 0
     rejections: tuple[Rejection, ...] = ()
     skips: tuple[int, ...] = ()
 
-    def with_round(
-        self, round_number: int, rejections: Sequence[Rejection], *, answered: bool, averaged: bool
-    ) -> "GateNotes":
+    def with_round(self, round_number: int, rejections: Sequence[Rejection], *, answered: bool) -> "GateNotes":
         """The notes after one more round.
 
         Args:
             round_number: The round.
             rejections: The replies that were left out.
             answered: Whether one was accepted.
-            averaged: Whether the averaged model counts the round, though it may turn out to be skipped.
         """
         noted = replace(self, rejected=self.rejected + len(rejections), rejections=(*self.rejections, *rejections))
         if answered:
@@ -77,7 +72,6 @@ class GateNotes:
             noted,
             unanswered=self.unanswered + 1,
             unanswered_in_a_row=self.unanswered_in_a_row + 1,
-            unanswered_averages=self.unanswered_averages + averaged,
             skips=(*self.skips, round_number),
         )
 
@@ -129,68 +123,69 @@ def inspect(columns: Columns, cloud: Tensor, replies: Any) -> Tensor:
 
 
 class Verdict:
-    """Which replies are accepted. On a GPU the host may not know it yet.
+    """Which replies are accepted.
 
     Attributes:
         clients: The clients.
-        mask: Whether each reply is accepted, bool ``[clients]``, where the replies are.
-        is_there: Whether the host knows it without waiting.
+        accepted: Whether each reply is.
     """
 
     def __init__(
-        self, clients: Sequence[int], mask: Tensor, facts: Tensor, columns: Columns, faults: Mapping[int, str]
+        self,
+        clients: Sequence[int],
+        accepted: Sequence[bool],
+        facts: Tensor | None = None,
+        columns: Columns | None = None,
+        faults: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        """Begins to tell the host.
+        """Makes a verdict.
 
         Args:
             clients: The clients.
-            mask: Whether each reply is accepted.
-            facts: The facts, and after them the limits of the norms, the same for all clients.
+            accepted: Whether each reply is accepted.
+            facts: The facts, and after them the limits of the norms, the same for all clients; None if all replies are
+                accepted.
             columns: What the facts are about.
             faults: What is wrong with the names, shapes or types of replies, by client.
         """
-        self.clients, self.mask = clients, mask
-        self._columns, self._faults = columns, faults
-        self._table = Arrival(torch.cat([mask[:, None].to(torch.float64), facts], dim=1))
-        self.is_there = self._table.is_there
+        self.clients, self.accepted = clients, accepted
+        self._facts, self._columns, self._faults = facts, columns, faults
 
-    def accepted(self) -> list[int]:
-        """The clients whose replies are accepted; waits until it is known."""
-        held = self._table.read()[:, 0].tolist()
-        return [client for client, is_accepted in zip(self.clients, held, strict=True) if is_accepted]
+    def accepted_clients(self) -> list[int]:
+        """The clients whose replies are accepted."""
+        return [client for client, accepted in zip(self.clients, self.accepted, strict=True) if accepted]
 
     def rejections(self, round_number: int, scores: Mapping[int, ClientScores]) -> list[Rejection]:
-        """The replies that are left out, with the reasons; waits until it is known.
+        """The replies that are left out, with the reasons.
 
         Args:
             round_number: The round.
             scores: How the training of the clients went.
         """
-        table = self._table.read()
-        if bool(table[:, 0].all()):
-            return []
         return [
-            Rejection(round_number, client, self._reason(client, table[place, 1:], scores.get(client)))
+            Rejection(round_number, client, self._reason(place, scores.get(client)))
             for place, client in enumerate(self.clients)
-            if not table[place, 0]
+            if not self.accepted[place]
         ]
 
-    def _reason(self, client: int, facts: Tensor, scores: ClientScores | None) -> str:
+    def _reason(self, place: int, scores: ClientScores | None) -> str:
+        client, columns = self.clients[place], self._columns
         if client in self._faults:
             return self._faults[client]
-        columns = self._columns
+        assert columns is not None
+        assert self._facts is not None
         split = [len(columns.sizes), len(columns.weights), len(columns.norms), len(columns.norms)]
-        sizes, weights, norms, limits = (part.tolist() for part in torch.split(facts, split))
+        sizes, weights, norms, limits = (part.tolist() for part in torch.split(self._facts[place], split))
         for name, size in zip(columns.sizes, sizes, strict=True):
             if not math.isfinite(size):
                 return f"its field {name} isn't finite{_of_training(scores)}"
         for name, weight in zip(columns.weights, weights, strict=True):
             if weight < 0:
                 return f"its weight {name} is {weight:g}; it should be at least 0"
-        for name, norm, limit in zip(columns.norms, norms, limits, strict=True):
-            if not norm <= limit:
-                return f"its field {name} has the norm {norm:.6g}; the limit is {limit:.6g}"
-        return "it was left out in an earlier phase of the round"
+        name, norm, limit = next(
+            (name, norm, limit) for name, norm, limit in zip(columns.norms, norms, limits, strict=True) if norm > limit
+        )
+        return f"its field {name} has the norm {norm:.6g}; the limit is {limit:.6g}"
 
 
 def judge(
@@ -201,7 +196,6 @@ def judge(
     remembered: Tensor | None = None,
     *,
     faults: Mapping[int, str] = MappingProxyType({}),
-    among: Tensor | None = None,
 ) -> Verdict:
     """Judges replies by the facts about them.
 
@@ -212,25 +206,55 @@ def judge(
         limit: The limit of norms.
         remembered: The norms of replies accepted before, ``[vectors, …]``.
         faults: What is wrong with the names, shapes or types of replies, by client.
-        among: Whether each client was accepted in the phases before; None if there were none.
     """
+    facts = facts.cpu()
     sizes, weights, norms = columns.parts(facts)
     mask = torch.isfinite(sizes).all(dim=1) & (weights >= 0).all(dim=1)
-    if faults:
-        mask &= send([client not in faults for client in clients], torch.bool, mask.device)
-    if among is not None:
-        mask &= among
+    mask &= torch.tensor([client not in faults for client in clients])
     limits = facts.new_empty(0)
     if columns.norms:
         limits = _limits(limit, norms, remembered, mask)
         mask &= (norms <= limits).all(dim=1)
-    return Verdict(clients, mask, torch.cat([facts, limits.expand(len(facts), -1)], dim=1), columns, faults)
+    return Verdict(clients, mask.tolist(), torch.cat([facts, limits.expand(len(facts), -1)], dim=1), columns, faults)
 
 
-def remember(remembered: Tensor | None, facts: Tensor, columns: Columns, mask: Tensor) -> Tensor:
+class Suspicions(NamedTuple):
+    """What tells, once it is known, that one of the replies that were assumed to be good isn't.
+
+    Attributes:
+        sizes: Numbers that aren't finite if something is wrong, each a tensor without dimensions.
+        weights: Numbers that are below zero if something is wrong.
+    """
+
+    sizes: list[Tensor]
+    weights: list[Tensor]
+
+
+def suspicions(columns: Columns, replies: Any, means: Sequence[Tensor], states: Any) -> Suspicions:
+    """What to look at later, in as few operations as possible: a mean isn't finite if one of its terms isn't.
+
+    Args:
+        columns: What a judgement would look at.
+        replies: The replies as one NamedTuple of tensors, with a first dimension for the clients.
+        means: Their means.
+        states: What the clients keep.
+    """
+    vectors = [mean for mean in means if mean.numel() > 1]
+    kept = [field for field in states if field.is_floating_point() and field.numel() > 0]
+    sizes = [_largest(vector.flatten()) for vector in (*vectors, *kept)]
+    weights = list[Tensor]()
+    for name, field in replies._asdict().items():
+        if field[0].numel() == 1 and field.is_floating_point():
+            least, most = torch.aminmax(field)
+            sizes.append(most)
+            (weights if name in columns.weights else sizes).append(least)
+    return Suspicions(sizes, weights)
+
+
+def remember(remembered: Tensor | None, facts: Tensor, columns: Columns, accepted: Sequence[bool]) -> Tensor:
     """The norms of the last accepted replies, ``[vectors, at most REMEMBERED_NORMS]``; NaN for one left out."""
-    _, _, norms = columns.parts(facts)
-    latest = torch.where(mask[:, None], norms, torch.nan).T
+    _, _, norms = columns.parts(facts.cpu())
+    latest = torch.where(torch.tensor(accepted)[:, None], norms, torch.nan).T
     return (latest if remembered is None else torch.cat([remembered, latest], dim=1))[:, -REMEMBERED_NORMS:]
 
 
@@ -245,7 +269,7 @@ def sound_states(new: Any, old: Any) -> Any:
     if not floats:
         return new
     sound = torch.stack([torch.isfinite(_largest(field)) for field in floats]).all(dim=0)
-    if not sound.is_cuda and bool(sound.all()):
+    if bool(sound.all()):
         return new
     return type(new)(*(torch.where(sound[..., None], own, before) for own, before in zip(new, old, strict=True)))
 

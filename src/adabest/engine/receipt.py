@@ -6,9 +6,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from adabest.algorithms.base import Replies
-from adabest.engine.gate import Columns, Verdict, inspect, judge, remember
+from adabest.engine.gate import Columns, Suspicions, Verdict, inspect, judge, remember, sound_states, suspicions
 from adabest.engine.gate_rules import Gate
-from adabest.engine.interface import Answers, ClientScores, Request, TrainingScores
+from adabest.engine.interface import Answers, ClientScores, Request, TrainingScores, stacked_states
 from adabest.engine.reduction import reduce_replies
 
 
@@ -19,7 +19,8 @@ class Received(NamedTuple):
         request: What was asked.
         clients: The clients that answered, in the order of the request.
         verdict: Whose replies are accepted.
-        reduce: Gives the accepted ones, averaged; None where it is known that there are none.
+        reduce: Gives the accepted ones, averaged, and what tells later that one of them isn't good after all; None if
+            none is accepted.
         steps: The number of local steps that each client made.
         scores: How their training went, some clients after others.
         bytes_up: The bytes of all replies.
@@ -30,7 +31,7 @@ class Received(NamedTuple):
     request: Request
     clients: list[int]
     verdict: Verdict
-    reduce: Callable[[], Replies] | None
+    reduce: Callable[[], tuple[Replies, Suspicions | None]] | None
     steps: list[int]
     scores: tuple[TrainingScores, ...]
     bytes_up: int
@@ -42,9 +43,19 @@ class Received(NamedTuple):
         return {own.client: own for scores in self.scores for own in scores.read()}
 
 
-def receive(
-    request: Request, answers: Answers, gate: Gate, remembered: Tensor | None = None, among: Tensor | None = None
-) -> Received:
+def assume(request: Request, answers: Answers) -> Received:
+    """Averages replies that are in this process, as if all were good."""
+    columns = Columns.of(request.algorithm, request.context.phase, request.gate.limit)
+
+    def reduce() -> tuple[Replies, Suspicions]:
+        reduced = reduce_replies(request.algorithm.means, answers.clients, answers.replies)
+        return reduced, suspicions(columns, answers.replies, reduced.all_means(), answers.states)
+
+    verdict = Verdict(answers.clients, [True] * len(answers.clients))
+    return _received(request, answers, verdict, reduce)
+
+
+def receive(request: Request, answers: Answers, gate: Gate, remembered: Tensor | None = None) -> Received:
     """Judges and averages replies that are in this process.
 
     Args:
@@ -52,27 +63,44 @@ def receive(
         answers: What the clients answered.
         gate: The rules of the gate.
         remembered: The norms of replies accepted before in this phase.
-        among: Whether each client was accepted in the phases before; None if there were none.
     """
     columns = Columns.of(request.algorithm, request.context.phase, gate.limit)
     facts = inspect(columns, request.message.cloud, answers.replies)
-    verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults, among=among)
+    verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults)
+    answers = with_sound_states(request, answers)
 
-    # Whether all are accepted is found out here: the reduction does, and costs, what it would without a gate.
-    known = verdict.accepted() if verdict.is_there else None
-    accepted = None if known == answers.clients else verdict.mask
+    def reduce() -> tuple[Replies, None]:
+        # Where all are accepted, the reduction does, and costs, what it would without a gate.
+        accepted = None if all(verdict.accepted) else verdict.accepted
+        return reduce_replies(request.algorithm.means, answers.clients, answers.replies, accepted), None
 
-    def reduce() -> Replies:
-        return reduce_replies(request.algorithm.means, answers.clients, answers.replies, accepted)
+    received = _received(request, answers, verdict, reduce if any(verdict.accepted) else None)
+    if not gate.limit.of_median:
+        return received
+    return received._replace(remembered=remember(remembered, facts, columns, verdict.accepted))
 
+
+def with_sound_states(request: Request, answers: Answers) -> Answers:
+    """Answers in which a client whose new state isn't finite has its old one."""
+    if not request.message.cloud.is_cuda:
+        return answers  # the engine has seen to it
+    before = stacked_states([request.clients[client] for client in answers.clients])
+    return answers._replace(states=sound_states(answers.states, before))
+
+
+def _received(
+    request: Request,
+    answers: Answers,
+    verdict: Verdict,
+    reduce: Callable[[], tuple[Replies, Suspicions | None]] | None,
+) -> Received:
     return Received(
         request=request,
         clients=answers.clients,
         verdict=verdict,
-        reduce=None if known == [] else reduce,
+        reduce=reduce,
         steps=answers.steps,
         scores=answers.scores,
         bytes_up=sum(field.numel() * field.element_size() for field in answers.replies),
-        remembered=remember(remembered, facts, columns, verdict.mask) if gate.limit.of_median else None,
         answers=answers,
     )

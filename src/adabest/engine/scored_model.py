@@ -127,12 +127,6 @@ class AveragedModel:
         """One more round."""
         return AveragedModel(self.total + aggregate.to(torch.float64), self.rounds + 1)
 
-    def value(self, like: Tensor, *, skipped: int = 0) -> Tensor | None:
-        """The averaged model; None as long as no round counts.
-
-        Args:
-            like: A model, whose type it gets.
-            skipped: How many of the rounds don't count after all, and added nothing.
-        """
-        counted = self.rounds - skipped
-        return (self.total / counted).to(like.dtype) if counted else None
+    def value(self, like: Tensor) -> Tensor | None:
+        """The averaged model in the type of another one; None as long as no round counts."""
+        return (self.total / self.rounds).to(like.dtype) if self.rounds else None

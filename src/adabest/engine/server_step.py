@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Algorithm, Population, Replies, Scalar, ServerContext, Update
+from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
 
 _PLAIN = (bool, int, float, str, type(None))
 _ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
@@ -122,16 +122,11 @@ def aligned_rows(stacked: Tensor) -> Sequence[Tensor]:
 
 
 class _StackedReplies(Replies):
-    """The replies to several runs."""
+    """The replies to several runs, of which each got the same number."""
 
     def __init__(self, steps: Sequence[ServerStep]) -> None:
         self._replies = [step.replies for step in steps]
-        counts = [replies.count for replies in self._replies]
-        self.count = _stacked_numbers(counts)
-
-    def share_of(self, population: Population) -> Scalar:
-        """|P| / |S|, one row a run."""
-        return _stacked_numbers([replies.share_of(population) for replies in self._replies])
+        self.count = self._replies[0].count
 
     def mean(self, field: str, weight: str = "one") -> Tensor:
         """The means of a field, one row a run."""
@@ -142,16 +137,8 @@ class _StackedReplies(Replies):
         return torch.stack([replies.total(field) for replies in self._replies])
 
 
-def _stacked_numbers(numbers: Sequence[Scalar]) -> Scalar:
-    """Numbers of several runs: rows of a tensor, or one number of the host that all of them share."""
-    tensors = [number for number in numbers if isinstance(number, Tensor)]
-    return torch.stack(tensors) if tensors else numbers[0]
-
-
 def _kind(step: ServerStep) -> Hashable:
-    """Equal for steps that differ in nothing but their vectors, and numbers on a device."""
+    """Equal for steps that differ in nothing but their vectors."""
     shapes = tuple((field.shape, field.dtype) for field in (step.cloud, *step.server))
     chosen = _hyper_parameters(step.algorithm)
-    count = step.replies.count
-    known = None if isinstance(count, Tensor) else count
-    return type(step.algorithm), chosen, step.context, known, step.cloud.device, shapes
+    return type(step.algorithm), chosen, step.context, step.replies.count, step.cloud.device, shapes

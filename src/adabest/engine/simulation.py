@@ -17,10 +17,10 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Update, Work
 from adabest.engine.arrival import Arrival
-from adabest.engine.client_side import MODEL, ClientSide, LocalClients
+from adabest.engine.client_side import ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection
+from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection, Suspicions
 from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
@@ -126,6 +126,9 @@ class Simulation:
         self._memory.refuse_too_little(cohort, message_bytes([*fresh, self._initial]))
         self._client_side = client_side(algorithm, task, self._initial, self._memory)
         kept, scored = self._client_side.begin()
+        # A judgement would hold up every round; with a limit of norms it can't be avoided.
+        self._assumes = self._client_side.answers_late and not self._rules.gate.limit.is_set
+        self._judged_rounds = set[int]()  # which are made again, with a judgement
         self.state = State(
             round=0,
             cloud=self._initial,
@@ -165,8 +168,8 @@ class Simulation:
 
     def client_model(self, client: int) -> Tensor:
         """The latest model of a client, θ_0 if it has never taken part."""
-        kept = self.state.clients.read(client) if client in self.state.clients else {}
-        return kept.get(MODEL, self._initial).clone()
+        model = self._client_side.model(self.state.clients, client)
+        return (self._initial if model is None else model).clone()
 
     def context(self, round_number: int, phase: int = 0) -> ServerContext:
         """The context of a phase of the round that is under way, or of the next."""
@@ -203,57 +206,106 @@ class Simulation:
         """A round as a generator: yields what its clients, its server and its evaluation need, and is sent the results.
 
         It lets several runs be advanced together, as lanes. Arguments, result and errors are those of ``step``, but for
-        a round that needn't be settled: on a GPU it is only begun, so that the next one can be prepared meanwhile, and
-        its divergence is raised by the round after the next, or by ``settle``.
+        a round that needn't be settled: on a GPU it is only begun, so that the next one can be prepared meanwhile. Its
+        replies are assumed to be good. If that turns out to be wrong, in a later round or in ``settle``, the state goes
+        back to the one before, and the round is made again, with a judgement.
         """
-        self._settle(but=1)
+        target = self.state.round + 1
+        while True:
+            self._settle(but=1)
+            number = self.state.round + 1
+            is_last = number == target
+            result = yield from self._attempt(
+                evaluate=evaluate and is_last,
+                cohort=cohort if is_last else None,
+                settled=settled or evaluate,
+                assumed=self._assumes and number not in self._judged_rounds,
+            )
+            if result is not None:
+                self._judged_rounds.discard(number)
+                if is_last:
+                    return result.metrics
+
+    def _attempt(
+        self, *, evaluate: bool, cohort: np.ndarray | None, settled: bool, assumed: bool
+    ) -> "Lane[_Made | None]":
+        """Makes the next round, unless it turns out that a round has to be made again, with a judgement.
+
+        Args:
+            evaluate: Whether to measure the models that the round leads to.
+            cohort: Who takes part; by default drawn from the seed and the round.
+            settled: Whether to wait until it is computed.
+            assumed: Whether all replies are assumed to be good.
+
+        Returns:
+            The result; None if the round wasn't made.
+        """
         self._roster.advance(self.state.round + 1)
         chosen = self._roster.cohort() if cohort is None else self._checked(cohort)
-        after, received = self._skipped_round(), list[Received]()
+        after, received, doubts = self._skipped_round(), list[Received](), list[Suspicions]()
         if len(chosen) > 0:
-            after, received = yield from self._round(chosen.tolist())
+            made = yield from self._round(chosen.tolist(), assumed=assumed)
+            if made is None:
+                if self._settle(but=0):
+                    self._go_back(self.state)
+                return None
+            after, received, doubts = made
         with self.observer("scored"):
             scored = self._client_side.prepare(self.state.clients, self.state.scored, received)
             after = replace(after, scored=scored)
-        health = _Health.of(after, received)
-        if health.is_there:
+        health = _Health.of(after, received, doubts)
+        if not assumed:
             after = self._noted(after, health)
+        elif received:
+            after = replace(after, notes=after.notes.with_round(after.round, [], answered=True))
         evaluation: EvaluationResult | None = None
         if evaluate:
             evaluation = yield self._evaluation_request(after)
-        if settled or evaluate:
-            self.settle()
-            if not health.is_there:
-                after = self._noted(replace(after, notes=self.state.notes), health)
-        elif not health.is_there:
-            self._unsettled.append(_Unsettled(self.state, health))
+        if settled and not self._settle(but=0):
+            return None
+        if settled and assumed and not health.is_sound():
+            self._go_back(self.state)
+            return None
         metrics = None
         if evaluation is not None:
-            answered = received and not after.notes.unanswered_in_a_row
-            try:
-                metrics = measure(
-                    self.state,
-                    after,
-                    evaluation=evaluation,
-                    scores=health.accepted_scores(),
-                    cohort=len(received[-1].clients) if answered else 0,
-                    present=self._roster.size,
-                    estimate_norms=self._estimate_norms(after),
-                    server_numbers=self._algorithm.server_numbers(after.server),
-                )
-            except Diverged:
-                self.state = replace(self.state, notes=after.notes)
-                raise
+            metrics = self._measured(after, evaluation, health)
             self.told, after = after.notes, replace(after, notes=after.notes.told())
-        self._client_side.keep(after.clients)
+        is_final = settled or not assumed
+        if is_final:
+            self._settle(but=0)
+        else:
+            self._unsettled.append(_Unsettled(self.state, health))
+        self._client_side.keep(after.clients, final=is_final)
         self.state = after
-        return metrics
+        return _Made(metrics)
 
-    def settle(self) -> None:
-        """Waits until all rounds so far are computed, and makes sure that none of them has diverged.
+    def _measured(self, after: State, evaluation: EvaluationResult, health: "_Health") -> Metrics:
+        """The metrics of a round.
 
         Raises:
-            Diverged: If one has. The state is that of the round before, but for what the clients of later rounds keep.
+            Diverged: If a model's test loss isn't finite.
+        """
+        answered = health.received and not after.notes.unanswered_in_a_row
+        try:
+            return measure(
+                self.state,
+                after,
+                evaluation=evaluation,
+                scores=health.accepted_scores(),
+                cohort=len(health.received[-1].clients) if answered else 0,
+                present=self._roster.size,
+                estimate_norms=self._estimate_norms(after),
+                server_numbers=self._algorithm.server_numbers(after.server),
+            )
+        except Diverged:
+            self.state = replace(self.state, notes=after.notes)
+            raise
+
+    def settle(self) -> None:
+        """Waits until all rounds so far are computed.
+
+        If one of them had a bad reply, or has diverged, the state goes back to that of the round before. The next
+        ``round`` makes it again, and finds out which.
         """
         self._settle(but=0)
 
@@ -261,20 +313,24 @@ class Simulation:
         """What the gate has noted and no row of metrics has told yet."""
         return self.state.notes
 
-    def _settle(self, *, but: int) -> None:
-        """Settles all rounds so far but the last ones."""
+    def _settle(self, *, but: int) -> bool:
+        """Settles all rounds so far but the last ones; whether all were as assumed."""
         while len(self._unsettled) > but:
             before, health = self._unsettled.popleft()
-            try:
-                notes = self._noted(before, health).notes
-            except Diverged:
-                self.state = replace(before, notes=self.state.notes)
-                self._unsettled.clear()
-                raise
-            self.state = replace(self.state, notes=notes)
-            self._unsettled = deque(
-                _Unsettled(replace(later, notes=notes), its_own) for later, its_own in self._unsettled
-            )
+            if not health.is_sound():
+                self._go_back(before)
+                return False
+            self._client_side.finish_oldest(before.clients)
+        return True
+
+    def _go_back(self, before: State) -> None:
+        """Goes back to the state before a round, which is then made again, with a judgement."""
+        self._judged_rounds.add(before.round + 1)
+        self._unsettled.clear()
+        self._client_side.forget()
+        self.state = before
+        self._roster = self._roster_before_round_one()
+        self._roster.advance(before.round)
 
     def view(self, rows: np.ndarray | None = None) -> View:
         """The state as tensors and numbers, to be read before the next round; it holds no second copy of anything.
@@ -282,8 +338,7 @@ class Simulation:
         Args:
             rows: The numbers of the clients' rows that it has, ascending (``ClientStore.changed_since``); None for all.
 
-        Raises:
-            Diverged: If a round that wasn't settled has diverged.
+        Rounds that aren't settled are settled first (see ``settle``).
         """
         self.settle()
         tensors, numbers = self.state.view(rows)
@@ -340,11 +395,22 @@ class Simulation:
         """The state after a round without present clients: only the number of the round changes."""
         return replace(self.state, round=self.state.round + 1, skipped_rounds=self.state.skipped_rounds + 1)
 
-    def _round(self, cohort: list[int]) -> Lane[tuple[State, list[Received]]]:
-        """All phases of a round: the state they lead to, except for the clients' own, and what was received."""
+    def _round(
+        self, cohort: list[int], *, assumed: bool
+    ) -> Lane[tuple[State, list[Received], list[Suspicions]] | None]:
+        """All phases of a round.
+
+        Args:
+            cohort: Who takes part.
+            assumed: Whether all replies are assumed to be good.
+
+        Returns:
+            The state they lead to, except for the clients' own, what was received, and what tells later that a reply
+            isn't good; None if a reply isn't though it was assumed to be.
+        """
         before = self.state
         after = replace(before, round=before.round + 1)
-        received: list[Received] = []
+        received, doubts = list[Received](), list[Suspicions]()
         clients = self._client_side.states(before.clients, cohort)
         for phase, work in enumerate(self._algorithm.phases):
             context = self.context(after.round, phase)
@@ -354,7 +420,9 @@ class Simulation:
                 gate=self._rules.gate, remembered=after.remembered_norms.get(phase)
             )
             answers: Answers | Received = yield request
-            one = self._receive(request, answers, after, received)
+            if assumed and isinstance(answers, Answers) and answers.faults:
+                return None
+            one = self._client_side.receive(request, answers, assumed=assumed)
             received.append(one)
             after = replace(
                 after,
@@ -366,35 +434,19 @@ class Simulation:
                 else {**after.remembered_norms, phase: one.remembered},
             )
             if one.reduce is None:
-                return _without_server_step(before, after), received
+                return _without_server_step(before, after), received, doubts
             with self.observer("server"):
-                replies = one.reduce()
+                replies, doubt = one.reduce()
                 update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
+            doubts += [] if doubt is None else [doubt]
             after = replace(after, server=update.server, aggregate=update.aggregate, cloud=update.cloud, h=update.h)
-            if one.verdict.is_there and phase + 1 < len(self._algorithm.phases):
-                clients = self._client_side.states_after(one, one.verdict.accepted())
-            elif phase + 1 < len(self._algorithm.phases):
-                clients = self._client_side.states_after(one, one.clients)
+            if phase + 1 < len(self._algorithm.phases):
+                clients = self._client_side.states_after(one, one.verdict.accepted_clients())
         if self._rules.server_rate != 1.0:
             after = replace(after, cloud=before.cloud + self._rules.server_rate * (after.cloud - before.cloud))
-        aggregate = after.aggregate
-        if not received[-1].verdict.is_there:
-            answered = received[-1].verdict.mask.any()
-            after = _unless_unanswered(before, after, answered)
-            aggregate = torch.where(answered, aggregate, 0) if self._is_averaged(after.round) else aggregate
         if after.averaged is not None and self._is_averaged(after.round):
-            after = replace(after, averaged=after.averaged.with_model(aggregate))
-        return after, received
-
-    def _receive(
-        self, request: Request, answers: Answers | Received, after: State, earlier: Sequence[Received]
-    ) -> Received:
-        """The replies of a phase, judged and averaged."""
-        among = None
-        if earlier and not earlier[-1].verdict.is_there:  # else the clients that were left out weren't asked again
-            among = earlier[-1].verdict.mask
-        remembered = after.remembered_norms.get(request.context.phase)
-        return self._client_side.receive(request, answers, self._rules.gate, remembered, among)
+            after = replace(after, averaged=after.averaged.with_model(after.aggregate))
+        return after, received, doubts
 
     def _is_averaged(self, round_number: int) -> bool:
         first = self._rules.average_from
@@ -409,9 +461,7 @@ class Simulation:
         notes, number = state.notes, health.round
         rejections = health.rejections()
         if health.received:
-            answered = health.is_answered()
-            averaged = not answered and not health.was_known and self._is_averaged(number)
-            notes = notes.with_round(number, rejections, answered=answered, averaged=averaged)
+            notes = notes.with_round(number, rejections, answered=health.is_answered())
         reason = health.lost_model()
         if reason is None and rejections and self._rules.gate.policy == "stop":
             reason = rejections[0].words()
@@ -454,9 +504,13 @@ class Simulation:
             return scored.value(self._initial, self._everyone if self._rules.scored_clients == "all" else None)
 
     def _averaged_value(self, state: State) -> Tensor | None:
-        if state.averaged is None:
-            return None
-        return state.averaged.value(self._initial, skipped=state.notes.unanswered_averages)
+        return None if state.averaged is None else state.averaged.value(self._initial)
+
+
+class _Made(NamedTuple):
+    """A round that was made, and its metrics, if they were asked for."""
+
+    metrics: Metrics | None
 
 
 class _Health(NamedTuple):
@@ -465,41 +519,44 @@ class _Health(NamedTuple):
     Attributes:
         round: The round.
         received: What was received in its phases.
-        largest: The largest numbers in the cloud and in the aggregate, without their signs, ``[2]``.
+        numbers: The largest numbers in the cloud and in the aggregate, without their signs, then those of the doubts
+            that aren't finite if something is wrong, then those that are below zero.
+        doubted_weights: How many the last ones are.
     """
 
     round: int
     received: tuple[Received, ...]
-    largest: Arrival
+    numbers: Arrival
+    doubted_weights: int
 
     @classmethod
-    def of(cls, after: State, received: Sequence[Received]) -> "_Health":
+    def of(cls, after: State, received: Sequence[Received], doubts: Sequence[Suspicions]) -> "_Health":
         """Asks for the facts about a round."""
         # One operation each, which keeps what isn't a number; isfinite and all would be five.
         largest = [torch.linalg.vector_norm(model, ord=torch.inf) for model in (after.cloud, after.aggregate)]
-        return cls(after.round, tuple(received), Arrival(torch.stack(largest)))
+        sizes = [size for doubt in doubts for size in doubt.sizes]
+        weights = [weight for doubt in doubts for weight in doubt.weights]
+        dtype = largest[0].dtype
+        numbers = [number if number.dtype == dtype else number.to(dtype) for number in (*largest, *sizes, *weights)]
+        return cls(after.round, tuple(received), Arrival(torch.stack(numbers)), len(weights))
 
-    @property
-    def was_known(self) -> bool:
-        """Whether the host knew at once whose replies count."""
-        return all(one.verdict.is_there for one in self.received)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether nothing needs to be waited for."""
-        return self.largest.is_there and self.was_known
+    def is_sound(self) -> bool:
+        """Whether nothing speaks against the assumption that all replies are good; waits until it is known."""
+        numbers = self.numbers.read().tolist()
+        weights = numbers[len(numbers) - self.doubted_weights :]
+        return all(map(math.isfinite, numbers)) and all(weight >= 0 for weight in weights)
 
     def lost_model(self) -> str | None:
         """The model that isn't finite, in words; None if both are. Waits until it is known."""
-        largest = zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True)
+        largest = zip(("cloud", "aggregate"), self.numbers.read().tolist(), strict=False)
         return next((f"the {name} model isn't finite" for name, size in largest if not math.isfinite(size)), None)
 
     def is_answered(self) -> bool:
-        """Whether a reply was accepted; waits until it is known."""
-        return bool(self.received[-1].verdict.accepted())
+        """Whether a reply was accepted."""
+        return any(self.received[-1].verdict.accepted)
 
     def rejections(self) -> list[Rejection]:
-        """The replies that were left out; waits until it is known."""
+        """The replies that were left out."""
         rejections = {
             rejection.client: rejection
             for one in reversed(self.received)  # the reason of a client is that of its first phase
@@ -511,7 +568,7 @@ class _Health(NamedTuple):
         """How the training of the clients went whose replies were accepted; waits until it is known."""
         found = list[ClientScores]()
         for one in self.received:
-            accepted = set(one.verdict.accepted())
+            accepted = set(one.verdict.accepted_clients())
             found += [own for scores in one.scores for own in scores.read() if own.client in accepted]
         return found
 
@@ -527,22 +584,6 @@ def _without_server_step(before: State, after: State) -> State:
     """The state after a round in which no reply was accepted: the server's part is that of the round before."""
     kept = {name: getattr(before, name) for name in ("server", "aggregate", "cloud", "h", "averaged")}
     return replace(after, **kept)
-
-
-def _unless_unanswered(before: State, after: State, answered: Tensor) -> State:
-    """The state after a round of which the host doesn't know yet whether a reply was accepted."""
-
-    def chosen(new: Tensor, old: Tensor | None) -> Tensor:
-        return new if new is old else torch.where(answered, new, torch.zeros_like(new) if old is None else old)
-
-    aggregate = chosen(after.aggregate, before.aggregate)
-    return replace(
-        after,
-        server=type(after.server)(*map(chosen, after.server, before.server)),
-        aggregate=aggregate,
-        cloud=aggregate if after.cloud is after.aggregate else chosen(after.cloud, before.cloud),
-        h=None if after.h is None else chosen(after.h, before.h),
-    )
 
 
 T = TypeVar("T")

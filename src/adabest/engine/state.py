@@ -112,7 +112,7 @@ class State:
         }
         if self.averaged is not None:
             later["averaged.total"] = self.averaged.total
-            numbers["averaged.rounds"] = self.averaged.rounds - self.notes.unanswered_averages
+            numbers["averaged.rounds"] = self.averaged.rounds
         # What the gate notes stands only where it has noted something: else a state is that of earlier versions.
         numbers |= {f"{_GATE}{name}": number for name in _COUNTS if (number := getattr(self.notes, name))}
         if self.notes.rejections or self.notes.skips:
@@ -161,7 +161,7 @@ class State:
             local_steps=int(numbers["local_steps"]),
             skipped_rounds=int(numbers["skipped_rounds"]),
             notes=_notes(numbers, untold),
-            remembered_norms={int(phase): tensor for phase, tensor in norms.items()},
+            remembered_norms={int(phase): tensor.cpu() for phase, tensor in norms.items()},
         )
 
 

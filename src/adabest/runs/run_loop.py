@@ -184,7 +184,6 @@ def _rounds(
     callbacks = _callbacks(run, shared, config, own, open_ledger, resumed=resumed)
     _restore(own, states or {})
     started: list[Callback] = []
-    interruption: BaseException | None = None  # of a run that turns out to have diverged before
     try:
         for callback in callbacks:
             callback.start(view)
@@ -193,7 +192,7 @@ def _rounds(
         yield from _make_rounds(config, view, callbacks, settled=bool(own))
         ending = Ending("finished", view.rounds, view.stop_reason)
     except Diverged as error:
-        ending, interruption = Ending("diverged", view.round + 1, str(error)), error.__cause__
+        ending = Ending("diverged", view.round + 1, str(error))
     except Interrupted:
         _end(started, view, Ending("interrupted", view.round))
         how = f"interrupted after round {view.round}; resume with: {_way_to_resume(run.folder, config)}"
@@ -205,8 +204,6 @@ def _rounds(
         _end(started, view, ending)
     finally:
         drop_checkpoints(run.folder)
-    if interruption is not None:
-        raise interruption
 
 
 def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback], *, settled: bool) -> Lane[None]:
@@ -230,11 +227,8 @@ def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback], *
                     callback.after_evaluation(view, metrics)
             for callback in callbacks:
                 callback.after_round(view)
-    except (Exception, KeyboardInterrupt, SystemExit) as error:
-        try:
-            view.simulation.settle()
-        except Diverged as earlier:  # a run that has diverged isn't saved as one that was interrupted
-            raise earlier from (None if isinstance(error, Diverged) else error)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        view.simulation.settle()  # a round that has to be made again mustn't be saved
         raise
 
 

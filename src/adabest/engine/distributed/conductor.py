@@ -111,7 +111,7 @@ class Conductor:
 
         def judged(reports: list[PhaseReport]) -> list[list[bool]]:
             verdicts.extend(map(_verdict, requests, reports))
-            return [verdict.mask.tolist() for verdict in verdicts]
+            return [list(verdict.accepted) for verdict in verdicts]
 
         found = self.service.exchange(order, [request.message for request in requests], judged)
         assert found is not None
@@ -202,13 +202,13 @@ def _received(request: Request, verdict: Verdict, report: PhaseReport, means: Re
         columns = Columns.of(request.algorithm, request.context.phase, request.gate.limit)
         before = None if request.remembered is None else request.remembered.cpu()
         facts = torch.tensor(report.facts, dtype=torch.float64)
-        remembered = remember(before, facts, columns, verdict.mask)
+        remembered = remember(before, facts, columns, verdict.accepted)
     clients = list(request.clients)
     return Received(
         request=request,
         clients=clients,
         verdict=verdict,
-        reduce=None if means is None else lambda: means,
+        reduce=None if means is None else lambda: (means, None),
         steps=report.steps,
         scores=(TrainingScores.of_clients(report.scores),) if report.scores else (),
         bytes_up=len(clients) * _reply_bytes(request),

@@ -12,7 +12,6 @@ from adabest.engine.client_side import MODEL, STATE, KeptRows
 from adabest.engine.client_store import Pieces, RowNumbers, newest_rows
 from adabest.engine.distributed.conductor import Conductor, SharedRun
 from adabest.engine.distributed.parcels import spec_of
-from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, Request
 from adabest.engine.receipt import Received
 from adabest.engine.scored_model import ScoredModel, ScoredSum
@@ -21,7 +20,13 @@ _CHUNK = 32 * 2**20  # bytes of rows that are fetched at a time
 
 
 class RankedClients:
-    """Clients that live at ranks, each at the one where it trained last."""
+    """Clients that live at ranks, each at the one where it trained last.
+
+    Attributes:
+        answers_late: False: the ranks tell what is judged.
+    """
+
+    answers_late = False
 
     def __init__(self, conductor: Conductor, run: SharedRun) -> None:
         """Sets up the client side of a run that all ranks know.
@@ -60,9 +65,11 @@ class RankedClients:
         """A cohort, without its states."""
         return dict.fromkeys(cohort)
 
-    def receive(
-        self, request: Request, answers: Answers | Received, gate: Gate, remembered: Tensor | None, among: Tensor | None
-    ) -> Received:
+    def model(self, kept: KeptRows, client: int) -> Tensor | None:
+        """The latest model of a client, fetched from the ranks."""
+        return kept.read(client).get(MODEL) if client in kept else None
+
+    def receive(self, request: Request, answers: Answers | Received, *, assumed: bool) -> Received:
         """What the conductor has received."""
         assert isinstance(answers, Received), "the conductor is the engine of these runs"
         return answers
@@ -81,13 +88,19 @@ class RankedClients:
         self._is_scored = any(self._run.share.has_models(one.request.context.phase) for one in received)
         return RankedScoredSum(self._conductor, self._run, prepared=True) if self._is_scored else None
 
-    def keep(self, kept: KeptRows) -> None:
+    def keep(self, kept: KeptRows, *, final: bool) -> None:
         """Has the ranks keep what they have prepared."""
         assert isinstance(kept, RankedRows)
         if self._new:
             self._conductor.keep(self._run, scored=self._is_scored)
             kept.mark(self._new)
         self._new = []
+
+    def finish_oldest(self, kept: KeptRows) -> None:
+        """Nothing: every round is final."""
+
+    def forget(self) -> None:
+        """Nothing: the ranks forget what they prepared when the next round begins."""
 
     def estimate_norms(self, kept: KeptRows, request: Request) -> Tensor:
         """‖h_i‖, each worked out where the client is."""

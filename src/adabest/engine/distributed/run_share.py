@@ -18,6 +18,7 @@ from adabest.engine.distributed.placement import Slices
 from adabest.engine.interface import Answers, Request, server_context
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
+from adabest.engine.receipt import with_sound_states
 from adabest.engine.scored_model import ScoredModel
 from adabest.tasks.base import Task
 
@@ -122,6 +123,7 @@ class RunShare:
         """A phase after its training; the clients' new states are prepared."""
         if answers is None:
             return Phase(clients, own, None, None)
+        answers = with_sound_states(request, answers)
         rows = [field.unbind() for field in answers.states]
         for place, client in enumerate(answers.clients):
             self._prepared_states[client] = type(answers.states)(*(row[place] for row in rows))
@@ -151,7 +153,7 @@ class RunShare:
             clients = cohort
         previous = [self._models.read(client)[MODEL] if client in self._models else None for client in clients]
         own = cloud[self.slices.part(self._rank)]
-        if models.is_cuda or not all(accepted):
+        if not all(accepted):
             mask = torch.tensor(accepted, device=models.device)[:, None]
             models = torch.where(mask, models, torch.stack([own if old is None else old for old in previous]))
         self._prepared_models = dict(zip(clients, models.unbind(), strict=True))

@@ -429,7 +429,7 @@ class RankService:
             else:
                 dtype = form.dtype(like)
                 fields.append(torch.tensor(numbers[name], dtype=dtype, device=like.device)[:, None])
-        accepted = torch.tensor(mask, device=like.device)
+        accepted = None if all(mask) else mask
         return reduce_replies(algorithm.means, one["clients"], kind(*fields), accepted)
 
     def _gather_means(
