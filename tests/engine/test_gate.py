@@ -525,9 +525,9 @@ def test_notes_of_two_phases_that_come_late_are_the_same(phase: int, request: py
 
 
 @pytest.mark.usefixtures("late")
-@pytest.mark.parametrize("harm", ["nan", "inf", "below"])
-def test_a_round_is_made_again_only_if_it_has_a_bad_reply(harm: str) -> None:
-    algorithm = spoiled(FedAvg(), TASK, HARMS[harm], {3: range(8)})
+@pytest.mark.parametrize("harm", [HARMS["nan"], HARMS["inf"], negative("samples")], ids=["nan", "inf", "negative"])
+def test_a_round_is_made_again_only_if_it_has_a_bad_reply(harm: Harm) -> None:
+    algorithm = spoiled(FedAvg(), TASK, harm, {3: range(8)})
     watched = StackedEngine(no_heartbeat)
     simulation = simulate(algorithm, CASE, lambda _: watched)
     asked: list[int] = []
