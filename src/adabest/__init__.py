@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.fedavg import FedAvg
     from adabest.algorithms.feddyn import FedDyn
     from adabest.algorithms.fedprox import FedProx
+    from adabest.algorithms.forms import Count, Model, Number, Total, Vector
     from adabest.algorithms.scaffold import Scaffold
     from adabest.algorithms.scaffold_m import ScaffoldM
     from adabest.costs.round_costs import RoundCosts, round_costs
@@ -67,6 +68,7 @@ _HOMES = {
     "algorithms.fedavg": ("FedAvg",),
     "algorithms.feddyn": ("FedDyn",),
     "algorithms.fedprox": ("FedProx",),
+    "algorithms.forms": ("Count", "Model", "Number", "Total", "Vector"),
     "algorithms.scaffold": ("Scaffold",),
     "algorithms.scaffold_m": ("ScaffoldM",),
     "data.dataset": ("Dataset", "Defaults", "from_arrays"),
@@ -100,6 +102,7 @@ __all__ = [
     "Comparison",
     "Config",
     "Correction",
+    "Count",
     "CutPartition",
     "Dataset",
     "Defaults",
@@ -111,7 +114,9 @@ __all__ = [
     "Illustration",
     "InputError",
     "Interrupted",
+    "Model",
     "Nothing",
+    "Number",
     "Population",
     "Replies",
     "Reproduced",
@@ -122,8 +127,10 @@ __all__ = [
     "Scaffold",
     "ScaffoldM",
     "ServerContext",
+    "Total",
     "Tuning",
     "Update",
+    "Vector",
     "Work",
     "__version__",
     "check_range",

@@ -50,9 +50,11 @@ from adabest.algorithms.base import (
 )
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.forms import Form, find_fault, forms_of
 from adabest.algorithms.scaffold import Scaffold
 from adabest.engine.simulation import Simulation
 from adabest.engine.state import Snapshot
+from adabest.errors import InputError
 from adabest.registry import split_specification
 from adabest.tasks.quadratic import QuadraticTask
 
@@ -495,3 +497,66 @@ def test_lanes_may_differ_in_populations_and_rates(algorithm: Algorithm) -> None
         alone = algorithm.downlink(algorithm.server_init(cloud[lane]), cloud[lane], one)
         for field, value in alone._asdict().items():
             torch.testing.assert_close(getattr(together, field)[lane], value)
+
+
+# --- Declared forms ---------------------------------------------------------------------------------------------------
+
+
+@every_variant
+@every_dtype
+def test_functions_return_what_is_declared(name: str, dtype: torch.dtype) -> None:
+    """One by one, and with clients that are stacked."""
+    recording = record(name, dtype=dtype)
+    algorithm, like = recording.algorithm, recording.simulation.state.cloud
+    for call in recording.of("server_init"):
+        assert find_fault(algorithm.server_type(), call.result, like) is None
+    for call in recording.of("server_step"):
+        assert find_fault(algorithm.server_type(), call.result.server, like) is None
+    for call in recording.of("client_init"):
+        assert find_fault(algorithm.client_type(), call.result, like) is None
+    for call in recording.of("downlink"):
+        assert find_fault(algorithm.message_type(call.context.phase), call.result, like) is None
+    for calls in recording.exchanges("client_finish"):
+        phase = calls[0].context.phase
+        kinds = algorithm.client_type(), algorithm.reply_type(phase)
+        for call in calls:
+            for kind, thing in zip(kinds, call.result, strict=True):
+                assert find_fault(kind, thing, like) is None
+        for kind, thing in zip(kinds, stacked([call.result for call in calls]), strict=True):
+            assert find_fault(kind, thing, like, leading=(len(calls),)) is None
+
+
+@every_variant
+def test_every_field_has_a_declared_form(name: str) -> None:
+    algorithm = make(name)
+    kinds = [algorithm.server_type(), algorithm.client_type()]
+    for phase in range(len(algorithm.phases)):
+        kinds += [algorithm.message_type(phase), algorithm.reply_type(phase)]
+    undeclared = {field for kind in kinds for field, form in forms_of(kind).items() if form is None}
+    assert undeclared <= ({"h_norms"} if isinstance(algorithm, AdaBest) else set())  # its length is the patience's
+
+
+@every_variant
+def test_a_message_has_the_cloud_model(name: str) -> None:
+    algorithm = make(name)
+    for phase in range(len(algorithm.phases)):
+        assert forms_of(algorithm.message_type(phase))["cloud"] is Form.MODEL
+
+
+@every_variant
+def test_the_clients_model_follows_from_message_and_reply(name: str) -> None:
+    recording = record(name)
+    for call in recording.of("client_finish"):
+        _, message, model, context = call.given
+        found = recording.algorithm.client_model(message, call.result[1], context)
+        if recording.algorithm.phases[context.phase] is Work.TRAIN:
+            assert found is not None
+            assert torch.equal(found, model)
+
+
+def test_an_algorithm_that_declares_no_reply_is_told_how() -> None:
+    class Silent(AdaBest):
+        Reply = None  # type: ignore[assignment]
+
+    with pytest.raises(InputError, match=r"algorithm Silent declares no Reply: its class should hold a NamedTuple"):
+        Silent().reply_type(0)

@@ -43,10 +43,15 @@ class Form(enum.Enum):
 _OWN_TYPES = {Form.COUNT: torch.int64, Form.TOTAL: torch.float64}
 
 Model = Annotated[Tensor, Form.MODEL]
+"""A field that is a model: as many numbers as the model has, in its type."""
 Vector = Annotated[Tensor, Form.VECTOR]
+"""A field that is a vector but no model, a gradient for instance: of the model's shape and type."""
 Number = Annotated[Tensor, Form.NUMBER]
+"""A field that is one number, in the model's type."""
 Count = Annotated[Tensor, Form.COUNT]
+"""A field that is one whole number, int64."""
 Total = Annotated[Tensor, Form.TOTAL]
+"""A field that is one number in float64, in which sums of counts are exact."""
 
 
 def forms_of(kind: Any) -> dict[str, Form | None]:
