@@ -89,12 +89,18 @@ _IMAGES = (
     "--dataset synthetic,samples=2000,shape=3x32x32,test=100 --clients 100 --participation 0.1 --partition iid "
     "--batch-size 20 --epochs 2"
 )
-_MANY = "--dataset synthetic,samples=10000,shape=1x28x28,test=100 --clients 1000 --partition iid --batch-size 10"
+_MANY = (
+    "--dataset synthetic,samples=40000,shape=1x28x28,test=100 --clients 1000 --validation-clients 0 --partition iid "
+    "--batch-size 10 --epochs 2"
+)
+_LEAST = (
+    "--dataset synthetic,samples=2000,shape=1x8x8,test=100 --clients 100 --participation 0.1 --partition iid --epochs 1"
+)
 
 JOBS = {
     "least": MeasuredJob(
         "logistic regression, one step a client, AdaBest",
-        f"{_DIGITS} --epochs 1",
+        _LEAST,
         "adabest",
         "logistic",
         (1, 8, 8),
@@ -131,7 +137,9 @@ def measure_once(job: MeasuredJob, size: int | None, placement: str = "balanced"
     with tempfile.TemporaryDirectory() as folder:
         notes, out = Path(folder, "notes"), Path(folder, "run")
         _start(job.command(out), size, notes, placement)
-        own = [json.loads(Path(f"{notes}.{rank}.json").read_text()) for rank in ([ALONE] if size is None else range(size))]
+        own = [
+            json.loads(Path(f"{notes}.{rank}.json").read_text()) for rank in ([ALONE] if size is None else range(size))
+        ]
         model = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     return {**figures(job, own, size), "model": model}
 
@@ -399,7 +407,9 @@ def main(words: Sequence[str] | None = None) -> int:
     for command in commands.choices.values():
         command.add_argument("--out", type=Path, default=machine.ROOT / "docs", help="the docs' folder")
     arguments = parser.parse_args(given)
-    run = machine.describe("cpu", shlex.join(["python", "-m", "benchmarks.ranks", *given]), getattr(arguments, "commit", None))
+    run = machine.describe(
+        "cpu", shlex.join(["python", "-m", "benchmarks.ranks", *given]), getattr(arguments, "commit", None)
+    )
     if arguments.command == "rates":
         machine.check("cuda")
         run = machine.describe("cuda", run["command"], run["commit"])
