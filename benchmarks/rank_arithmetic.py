@@ -212,13 +212,20 @@ class Fixed(NamedTuple):
 
     Attributes:
         alone: What a round takes beside the kernels, also on one GPU: tables of batches, server step, files.
-        control: Orders and answers between ranks.
+        control: Orders and answers between ranks, by the number of ranks at which they were measured.
         lateness: By how much a wait for others ends later than what it waits for.
     """
 
     alone: float
-    control: float
+    control: Mapping[int, float]
     lateness: float
+
+    def seconds(self, ranks: int) -> float:
+        """The sum at a number of ranks: control is a straight line between measurements, and flat beyond the last."""
+        if ranks == 1:
+            return self.alone
+        known = sorted(self.control)
+        return self.alone + self.lateness + float(np.interp(ranks, known, [self.control[size] for size in known]))
 
 
 class RoundTime(NamedTuple):
@@ -289,7 +296,7 @@ def round_time(job: Job, rates: Mapping[int, float], link: Link, ranks: int, fix
     )
     exchange = sent / link.bandwidth + 3 * link.latency
     moving = moved * job.traffic.state / link.bandwidth + (link.latency if moved else 0.0)
-    rest = sum(fixed)
+    rest = fixed.seconds(ranks)
     whole = training + exchange + moving + rest
     return RoundTime(ranks, training, exchange, moving, rest, alone / (ranks * whole))
 

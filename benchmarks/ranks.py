@@ -3,7 +3,8 @@
 ==============  ======================================================================================================
 measure         starts 1, 2 and 4 ranks over gloo on this machine, beside one process without ranks, in turn; and two
                 rules of placement on 2 ranks
-rates           microseconds a client-step by the kernels alone, for the shares of clients that a GPU may have
+rates           microseconds a client-step by the kernels alone, for the shares of clients that a GPU may have, and
+                seconds of the least round on 2, 4 and 8 ranks of that machine
 arithmetic      from both and stated link speeds, the time of a round on many GPUs; writes page and results
 ==============  ======================================================================================================
 
@@ -36,13 +37,14 @@ from benchmarks.rank_arithmetic import LINKS, Fixed, Job, Traffic
 Row = dict[str, Any]
 
 RESULTS = "results/ranks.json"
-KEYS = {"run", "jobs", "placement", "rates", "arithmetic"}
+KEYS = {"run", "jobs", "placement", "control", "rates", "arithmetic"}
 ALONE = "alone"
 _LIMIT = 300.0  # seconds that a job may take
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+LARGE = "resnet,width=192,blocks=2"
 _RATED = {  # models, and the numbers of clients side by side
     "cnn": (1, 2, 3, 4, 7, 10, 13, 25, 50, 100, 200),
-    "resnet,width=96,blocks=2": (1, 2, 4, 7, 13, 25),
+    LARGE: (1, 2, 4, 7, 13, 25),
 }
 
 
@@ -281,8 +283,6 @@ def measure_rates(say: Callable[[str], None]) -> dict[str, dict[str, float]]:
 
 # --- Arithmetic -------------------------------------------------------------------------------------------------------
 
-LARGE = "resnet,width=192,blocks=2"
-_RATED_LARGE = "resnet,width=96,blocks=2"
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PLACES = ((10, 0.0), (10, 1.0), (100, 0.0), (100, 1.0))
 _POPULATION, _STEPS = 1000, 50
@@ -308,32 +308,33 @@ def arithmetic(stored: Row, speed: Row) -> Row:
         for job, rates in gpu_jobs(stored)
         for key, link in LINKS.items()
     ]
-    return {"fixed": fixed._asdict(), "rounds": found, "stops": stops, "placement": placements(stored)}
+    return {"fixed": as_json(fixed), "rounds": found, "stops": stops, "placement": placements(stored)}
 
 
 def fixed_seconds(stored: Row, speed: Row) -> Fixed:
     """What more ranks don't shorten, as measured."""
     wide = speed["whole_jobs"]["wide"]
     steps = wide["seconds_a_round"] / wide["end_to_end"] * 1e6
-    arms = stored["jobs"]["least"]["arms"]
+    control = stored["control"]["seconds"]
     return Fixed(
         alone=(wide["end_to_end"] - wide["other"]) * steps * 1e-6,
-        control=max(arms["2"]["seconds"] - arms[ALONE]["seconds"], 0.0),
+        control={int(size): value - control[ALONE] for size, value in control.items() if size not in (ALONE, "1")},
         lateness=rank_module._LONGEST_PAUSE / 2,
     )
+
+
+def as_json(fixed: Fixed) -> Row:
+    """With text for keys."""
+    return {**fixed._asdict(), "control": {str(size): value for size, value in fixed.control.items()}}
 
 
 def gpu_jobs(stored: Row) -> list[tuple[Job, dict[int, float]]]:
     """The jobs of the arithmetic, with their rates."""
     rates = stored["rates"]["microseconds"]
-    large = rates.get(LARGE)
-    if large is None:  # the same layers, twice as wide: by the ratio of operations
-        factor = stored["rates"]["gflop"][LARGE] / stored["rates"]["gflop"][_RATED_LARGE]
-        large = {clients: value * factor for clients, value in rates[_RATED_LARGE].items()}
     found = []
     for name, model, own in (
         ("the paper's CNN", "cnn", rates["cnn"]),
-        ("a ResNet of 25 million parameters", LARGE, large),
+        ("a ResNet of 25 million parameters", LARGE, rates[LARGE]),
     ):
         parameters = count_parameters(model, (3, 32, 32), 10)
         assert parameters is not None
@@ -383,7 +384,7 @@ def publish(folder: Path, parts: Row) -> list[Path]:
         stored[name] = {**stored.get(name, {}), **part} if name in ("jobs", "placement") else part
     speed = files.read(folder / speed_page.RESULTS, speed_page.KEYS)
     contents: dict[str, files.Content] = {}
-    if speed is not None and {"jobs", "rates", "placement"} <= stored.keys() and "least" in stored["jobs"]:
+    if speed is not None and {"jobs", "placement", "control", "rates"} <= stored.keys():
         stored["arithmetic"] = arithmetic(stored, speed)
         contents["results/ranks.md"] = rank_page.page(stored)
     return files.write(folder, {RESULTS: stored, **contents})
@@ -402,8 +403,9 @@ def main(words: Sequence[str] | None = None) -> int:
     measuring.add_argument("--ranks", nargs="+", type=int, default=[1, 2, 4])
     measuring.add_argument("--repeats", type=int, default=3)
     measuring.add_argument("--commit", help="what is measured, where git can't tell")
-    commands.add_parser("rates", help="time the kernels on a GPU, and print the rates as JSON")
-    commands.add_parser("arithmetic", help="work out rounds on many GPUs, and write the page")
+    commands.add_parser("rates", help="time kernels and orders on a machine with a GPU, and print the results as JSON")
+    reckoning = commands.add_parser("arithmetic", help="work out rounds on many GPUs, and write the page")
+    reckoning.add_argument("--rates", type=Path, help="what rates has printed; by default as before")
     for command in commands.choices.values():
         command.add_argument("--out", type=Path, default=machine.ROOT / "docs", help="the docs' folder")
     arguments = parser.parse_args(given)
@@ -413,9 +415,14 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.command == "rates":
         machine.check("cuda")
         run = machine.describe("cuda", run["command"], run["commit"])
-        print(json.dumps({"run": run, "microseconds": measure_rates(_say)}))
+        control = measure(["least"], [1, 2, 4, 8], 3, _say)["least"]["arms"]
+        seconds = {arm: row["seconds"] for arm, row in control.items()}
+        rates = {"run": run, "microseconds": measure_rates(_say)}
+        print(json.dumps({"control": {"run": run, "seconds": seconds}, "rates": rates}))
         return 0
     parts: Row = {}
+    if arguments.command == "arithmetic" and arguments.rates is not None:
+        parts = files.read(arguments.rates, {"control", "rates"}) or {}
     if arguments.command == "measure":
         parts = {
             "run": run,
