@@ -273,7 +273,9 @@ def step_seconds(rates: Mapping[int, float], clients: int) -> float:
     raise ValueError(f"{clients} clients are fewer than the {known[0]} of the first rate")
 
 
-def round_time(job: Job, rates: Mapping[int, float], link: Link, ranks: int, fixed: Fixed, moved: float) -> RoundTime:
+def round_time(
+    job: Job, rates: Mapping[int, float], link: Link, ranks: int, *, fixed: Fixed, moved: float
+) -> RoundTime:
     """A round of a job on some ranks.
 
     Args:
@@ -290,7 +292,7 @@ def round_time(job: Job, rates: Mapping[int, float], link: Link, ranks: int, fix
     if ranks == 1:
         return RoundTime(1, training, 0.0, 0.0, fixed.alone, 1.0)
     rank_bytes = _FLOAT * job.traffic.parameters
-    # A broadcast in a ring passes each link once; of replies all but a rank's own slice leave it; rank 0 gets the means.
+    # A broadcast in a ring passes each link once; of replies all but a rank's own slice leave it; rank 0 gets means.
     sent = job.traffic.message + (ranks - 1) / ranks * rank_bytes * (
         share * job.traffic.reply_vectors + job.traffic.means
     )
@@ -305,7 +307,7 @@ def last_worthwhile(job: Job, rates: Mapping[int, float], link: Link, fixed: Fix
     """The largest number of ranks, up to one a client, before the efficiency falls under a half for the first time."""
     worth = 1
     for ranks in range(2, job.clients + 1):
-        if round_time(job, rates, link, ranks, fixed, 0.0).efficiency < LEAST_EFFICIENCY:
+        if round_time(job, rates, link, ranks, fixed=fixed, moved=0.0).efficiency < LEAST_EFFICIENCY:
             break
         worth = ranks
     return worth

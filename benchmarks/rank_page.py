@@ -221,8 +221,8 @@ def _overhead(found: Row) -> str:
         f"{_ms(arms['1']['seconds'] - arms['alone']['seconds'])} ms with 1 rank, "
         f"{_ms(arms['2']['seconds'] - arms['alone']['seconds'])} ms with 2, "
         f"{_ms(arms['4']['seconds'] - arms['alone']['seconds'])} ms with 4. On 16 cores of their own it is "
-        f"{_ms(own['1'] - own['alone'])} ms with 1, {extra}. It goes into orders and answers: some ten operations a round, "
-        "each of which ends when the slowest process has been given a core.\n"
+        f"{_ms(own['1'] - own['alone'])} ms with 1, {extra}. It goes into orders and answers: some ten operations a "
+        "round, each of which ends when the slowest process has been given a core.\n"
     )
 
 
@@ -238,8 +238,8 @@ def _arithmetic_words(found: Row) -> str:
         f"{_ARITHMETIC}\n"
         f"- Fixed: {_ms(fixed['alone'])} ms beside the kernels, as in "
         f"[one run of 100 clients](speed.md#whole-jobs), all of which is taken not to get shorter; orders and answers, "
-        f"{control}, and as with the last for more; and {_ms(fixed['lateness'])} ms by which a wait ends late, since waits are "
-        "polled.\n"
+        f"{control}, and as with the last for more; and {_ms(fixed['lateness'])} ms by which a wait ends late, since "
+        "waits are polled.\n"
     )
 
 
@@ -249,13 +249,14 @@ def _after(made: Row) -> str:
     at_8 = {
         job: next(r for r in rounds if (r["job"], r["link"], r["ranks"]) == (job, "nvlink", 8)) for job in (cnn, large)
     }
+    small, big = at_8[cnn], at_8[large]
     return (
-        f"- **{cnn[0].upper()}{cnn[1:]}** is small for many GPUs: with 100 clients a round, eight GPUs have 13 at most, "
-        f"which train at a higher cost a step ({_ms(at_8[cnn]['training'])} of {_ms(at_8[cnn]['seconds'])} ms), and the fixed "
-        f"{_ms(at_8[cnn]['fixed'])} ms are the rest. The link hardly counts, unless it is Ethernet. Comparisons and sweeps "
-        "have a better use for several GPUs: whole runs, one after another on each, with nothing to exchange.\n"
-        f"- **{large[0].upper()}{large[1:]}** trains {at_8[large]['training']:.1f} s a round on eight GPUs, so that fixed costs "
-        "vanish. It scales until clients are too few to be shared out evenly, or 25 Gb/s serve a whole node.\n"
+        f"- **{cnn[0].upper()}{cnn[1:]}** is small for many GPUs: with 100 clients a round, eight GPUs have 13 at "
+        f"most, which train at a higher cost a step ({_ms(small['training'])} of {_ms(small['seconds'])} ms), and the "
+        f"fixed {_ms(small['fixed'])} ms are the rest. The link hardly counts, unless it is Ethernet. Comparisons and "
+        "sweeps have a better use for several GPUs: whole runs on each, with nothing to exchange.\n"
+        f"- **{large[0].upper()}{large[1:]}** trains {big['training']:.1f} s a round on eight GPUs, so that fixed "
+        "costs vanish. It scales until clients are too few to be shared out evenly, or one link serves a whole node.\n"
         "- More clients a round, more local steps or larger batches move all of these limits up in proportion.\n"
     )
 
@@ -263,50 +264,51 @@ def _after(made: Row) -> str:
 _INTRODUCTION = """\
 # Many processes
 
-What it costs to share the clients of a round among [several processes](../how-to/many-processes.md), and how far more GPUs
-would help. Results are the same bytes for any number of ranks: every arm below has trained the same model, and the command
-checks it. The command that measures writes this page.
+What it costs to share the clients of a round among [several processes](../how-to/many-processes.md), and how far more
+GPUs would help. Results are the same bytes for any number of ranks: every arm below has trained the same model, and
+the command checks it. The command that measures writes this page.
 """
 
 _MEASURED = """\
-Medians of repeats that go round all arms; ratios are of arms in the same repeat. With two cores, two ranks can't be faster
-than one process that uses both, and four are slower: what counts here is the overhead. Milliseconds in exchanges are those
-of vectors, with the time spent waiting for other ranks.
+Medians of repeats that go round all arms; ratios are of arms in the same repeat. With two cores, two ranks can't be
+faster than one process that uses both, and four are slower: what counts here is the overhead. Milliseconds in
+exchanges are those of vectors, with the time spent waiting for other ranks.
 """
 
 _BYTES = """\
 Bytes of vectors a round, on average, for 10 clients. In each round and at each rank they were equal to the formula:
-messages of 4P bytes go to each other rank; of C replies, each rank sends its own without the slice that it adds up itself,
-4P·(R − 1)/R each; each other rank sends its slice of the mean to rank 0; a state that moves, with AdaBest 4P, is sent once.
-Text is orders and answers, all ranks together.
+messages of 4P bytes go to each other rank; of C replies, each rank sends its own without the slice that it adds up
+itself, 4P·(R − 1)/R each; each other rank sends its slice of the mean to rank 0; a state that moves, with AdaBest 4P,
+is sent once. Text is orders and answers, all ranks together.
 """
 
 _PLACEMENT = """\
-A client trains where its state lies, unless the balance needs it elsewhere; then the state moves there, and stays. The other
-way would be that clients always train at home, at the rank of their number modulo the ranks, and no state ever moves. Local
-steps a round, by the package's own rule and at home, averaged over 200 rounds, for 1,000 clients of 50 steps on average
-(σ = 1: lognormal):
+A client trains where its state lies, unless the balance needs it elsewhere; then the state moves there, and stays.
+The other way would be that clients always train at home, at the rank of their number modulo the ranks, and no state
+ever moves. Local steps a round, by the package's own rule and at home, averaged over 200 rounds, for 1,000 clients of
+50 steps on average (σ = 1: lognormal):
 """
 
 _MOVING = """\
-What the balance saves on 8 GPUs, at the paper's CNN's microseconds a step, against what moving its states (3.2 MB each) costs
-the busiest rank:
+What the balance saves on 8 GPUs, at the paper's CNN's microseconds a step, against what moving its states (3.2 MB
+each) costs the busiest rank:
 """
 
 _CHOICE = """\
-So states move. Even over 25 Gb/s moving costs less than it saves, or about the same, and an algorithm without states (FedAvg)
-pays nothing. The exception would be a model with few local steps on a slow link.
+So states move. Even over 25 Gb/s moving costs less than it saves, or about the same, and an algorithm without states
+(FedAvg) pays nothing. The exception would be a model with few local steps on a slow link.
 """
 
 _ARITHMETIC = """\
-Nobody has tried NCCL across GPUs yet, so nothing below is measured but the parts that it is made of. AdaBest, 100 clients a
-round, 50 local steps each, batches of 45. A round takes
+Nobody has tried NCCL across GPUs yet, so nothing below is measured but the parts that it is made of. AdaBest, 100
+clients a round, 50 local steps each, batches of 45. A round takes
 
 - training: the clients of the fullest rank, 100/R rounded up, at the rate of so many side by side;
-- exchange: the message to every rank (a ring, so each link carries it once), a rank's replies without its own slice, the means;
+- exchange: the message to every rank (a ring, so each link carries it once), a rank's replies without its own slice,
+  the means;
 - moving: the states of the rank that has the most to send or to receive;"""
 
 _STOPS = """\
-The most ranks before the efficiency (the time on one GPU, over ranks times the time on them) falls under 50 % for the first
-time. One rank a client, 100, is the most that there can be.
+The most ranks before the efficiency (the time on one GPU, over ranks times the time on them) falls under 50 % for the
+first time. One rank a client, 100, is the most that there can be.
 """

@@ -31,10 +31,12 @@ def mark() -> dict[str, float]:
 def note_rounds(notes: Notes) -> None:
     """Has each phase of a round noted; in a job by what serves orders, else by the engine."""
     if "RANK" not in os.environ:
-        BatchedEngine.exchange = _noted(BatchedEngine.exchange, notes)  # type: ignore[method-assign]
+        engine: Any = BatchedEngine
+        engine.exchange = _noted(engine.exchange, notes)
         return
     texts = _count_texts()
-    before = RankService.exchange
+    service: Any = RankService
+    before = service.exchange
 
     def exchange(self: RankService, order: Any, *rest: Any) -> Any:
         own = self.ranks
@@ -54,7 +56,7 @@ def note_rounds(notes: Notes) -> None:
         )
         return found
 
-    RankService.exchange = exchange  # type: ignore[method-assign]
+    service.exchange = exchange
 
 
 def _noted(before: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
@@ -80,7 +82,8 @@ def _count_texts() -> list[int]:
 
 def train_at_home() -> None:
     """Has every client train at the rank of its number modulo the ranks."""
-    before = conductor.Conductor._asked
+    module: Any = conductor
+    before = module.Conductor._asked
 
     def asked(self: conductor.Conductor, requests: Any, runs: Any) -> Any:
         for request, run in zip(requests, runs, strict=True):
@@ -88,8 +91,8 @@ def train_at_home() -> None:
                 run.homes.setdefault(client, client % self.ranks.size)
         return before(self, requests, runs)
 
-    conductor.share_out = lambda steps, homes, ranks: [*homes]  # type: ignore[assignment]
-    conductor.Conductor._asked = asked  # type: ignore[method-assign]
+    module.share_out = lambda steps, homes, ranks: [*homes]
+    module.Conductor._asked = asked
 
 
 def main(words: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ by rank. Results gather in one file, ``docs/results/ranks.json``; what isn't mea
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -153,7 +154,9 @@ def _start(words: Sequence[str], size: int | None, notes: Path, placement: str) 
     port = _free_port()
     processes = []
     for rank in range(size or 1):
-        of_rank = {} if size is None else {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_PORT": port}
+        of_rank: Row = (
+            {} if size is None else {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_PORT": port}
+        )
         of_rank |= {"LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"} if size is not None else {}
         of_rank |= {"OMP_NUM_THREADS": 1} if size is not None and size > 1 else {}  # as torchrun does
         environment = plain | {name: str(value) for name, value in of_rank.items()}
@@ -192,7 +195,7 @@ def figures(job: MeasuredJob, own: Sequence[Row], size: int | None) -> Row:
     at = [note["at"] for note in first]
     between = len(first) - 3
     row: Row = {
-        "seconds": statistics.median(end - begin for begin, end in zip(at[2:], at[3:], strict=False)),
+        "seconds": statistics.median(end - begin for begin, end in itertools.pairwise(at[2:])),
         "cpu": sum(one["rounds"][-1]["cpu"] - one["rounds"][2]["cpu"] for one in own) / between,
     }
     if size is None:
@@ -301,7 +304,7 @@ def arithmetic(stored: Row, speed: Row) -> Row:
         for key, link in LINKS.items():
             for size in SIZES:
                 placed = rank_arithmetic.place([job.steps] * _POPULATION, job.clients, size, "balanced")
-                time = rank_arithmetic.round_time(job, rates, link, size, fixed, placed.most_moved)
+                time = rank_arithmetic.round_time(job, rates, link, size, fixed=fixed, moved=placed.most_moved)
                 found.append({"job": job.name, "link": key, **time._asdict(), "seconds": time.seconds})
     stops = [
         {"job": job.name, "link": key, "ranks": rank_arithmetic.last_worthwhile(job, rates, link, fixed)}

@@ -15,7 +15,8 @@ from tiny_runs import command
 from adabest.runs.files.folder import METRICS
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sh"
-SETTINGS = "--model logistic --clients 10 --participation 0.4 --rounds 150 --evaluate-every 5 --threads 1".split()
+WORDS = "--model logistic --clients 10 --participation 0.4 --rounds 150 --evaluate-every 5 --threads 1"
+SETTINGS = WORDS.split()
 LIMIT = 120.0
 
 # What Slurm has, as far as the script uses it: srun starts a program on each node, here on this one.
