@@ -303,11 +303,25 @@ def round_time(
     return RoundTime(ranks, training, exchange, moving, rest, alone / (ranks * whole))
 
 
-def last_worthwhile(job: Job, rates: Mapping[int, float], link: Link, fixed: Fixed) -> int:
-    """The largest number of ranks, up to one a client, before the efficiency falls under a half for the first time."""
+def last_worthwhile(
+    job: Job, rates: Mapping[int, float], link: Link, fixed: Fixed, moved: Mapping[int, float] | None = None
+) -> int:
+    """The largest number of ranks, up to one a client, before the efficiency falls under a half for the first time.
+
+    Args:
+        job: The job.
+        rates: Microseconds a client-step, by the number of clients side by side.
+        link: What connects the ranks.
+        fixed: What doesn't get shorter.
+        moved: States that leave or reach the busiest rank, at some numbers of ranks; a straight line in between. None
+            if there are no states.
+    """
+    known = sorted(moved or {2: 0.0})
+    states = [moved[size] if moved else 0.0 for size in known]
     worth = 1
     for ranks in range(2, job.clients + 1):
-        if round_time(job, rates, link, ranks, fixed=fixed, moved=0.0).efficiency < LEAST_EFFICIENCY:
+        own = float(np.interp(ranks, known, states))
+        if round_time(job, rates, link, ranks, fixed=fixed, moved=own).efficiency < LEAST_EFFICIENCY:
             break
         worth = ranks
     return worth

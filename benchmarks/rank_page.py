@@ -124,13 +124,14 @@ def placement_table(placed: Sequence[Row]) -> Table:
 def moving_table(placed: Sequence[Row]) -> Table:
     """What moving costs on GPUs, against what it saves."""
     rows = []
-    for one, other in zip(placed[::2], placed[1::2], strict=True):
-        if one["ranks"] != 8:
-            continue
-        saved = other["training"] - one["training"]
-        links = ("nvlink", "infiniband", "ethernet")
-        rows.append((f"{one['cohort']}, {_spread(one)}", _ms(saved), *(_ms(one["moving"][link]) for link in links)))
-    head = ("clients a round, 8 ranks", "ms saved", "ms of moving: NVLink", "InfiniBand", "Ethernet")
+    links = ("nvlink", "infiniband", "ethernet")
+    for job in placed[0]["training"]:
+        for one, other in zip(placed[::2], placed[1::2], strict=True):
+            if one["ranks"] == 8:
+                saved = other["training"][job] - one["training"][job]
+                costs = (_ms(one["moving"][job][link]) for link in links)
+                rows.append((f"{job}: {one['cohort']}, {_spread(one)}", _ms(saved), *costs))
+    head = ("clients a round, 8 ranks", "ms saved", "ms of moving: NVLink", "InfiniBand", "Ethernet, 25 Gb/s")
     return Table(head, tuple(rows))
 
 
@@ -236,7 +237,7 @@ def _arithmetic_words(found: Row) -> str:
     control = ", ".join(f"{_ms(value)} ms with {size} ranks" for size, value in fixed["control"].items())
     return (
         f"{_ARITHMETIC}\n"
-        f"- Fixed: {_ms(fixed['alone'])} ms beside the kernels, as in "
+        f"- fixed: {_ms(fixed['alone'])} ms beside the kernels, as in "
         f"[one run of 100 clients](speed.md#whole-jobs), all of which is taken not to get shorter; orders and answers, "
         f"{control}, and as with the last for more; and {_ms(fixed['lateness'])} ms by which a wait ends late, since "
         "waits are polled.\n"
@@ -271,8 +272,9 @@ the command checks it. The command that measures writes this page.
 
 _MEASURED = """\
 Medians of repeats that go round all arms; ratios are of arms in the same repeat. With two cores, two ranks can't be
-faster than one process that uses both, and four are slower: what counts here is the overhead. Milliseconds in
-exchanges are those of vectors, with the time spent waiting for other ranks.
+faster than one process that uses both: what counts here is the overhead. Where more ranks seem to be faster, the other
+programs are the cause: four processes get a larger part of the cores than one. So look at the CPU time first.
+Milliseconds in exchanges are those of vectors, with the time spent waiting for other ranks.
 """
 
 _BYTES = """\
@@ -290,13 +292,16 @@ ever moves. Local steps a round, by the package's own rule and at home, averaged
 """
 
 _MOVING = """\
-What the balance saves on 8 GPUs, at the paper's CNN's microseconds a step, against what moving its states (3.2 MB
-each) costs the busiest rank:
+What the balance saves on 8 GPUs, against what moving states costs the rank that has the most to send or to receive (3.2
+MB each with the paper's CNN, 100 MB with the ResNet):
 """
 
 _CHOICE = """\
-So states move. Even over 25 Gb/s moving costs less than it saves, or about the same, and an algorithm without states
-(FedAvg) pays nothing. The exception would be a model with few local steps on a slow link.
+So states move. Over NVLink or InfiniBand that costs a small part of what it saves, and an algorithm without states
+(FedAvg) pays nothing. It pays as long as a client trains longer than its state travels. The exception is the paper's
+CNN over Ethernet of 25 Gb/s: a client trains .9 ms and its state travels 1.3, so there, clients that always train at
+home would be better. Such a job isn't worth several machines anyway, as the next section shows, so there is no setting
+for it. On two ranks of one machine, measured as above:
 """
 
 _ARITHMETIC = """\
@@ -310,5 +315,6 @@ clients a round, 50 local steps each, batches of 45. A round takes
 
 _STOPS = """\
 The most ranks before the efficiency (the time on one GPU, over ranks times the time on them) falls under 50 % for the
-first time. One rank a client, 100, is the most that there can be.
+first time. One rank a client, 100, is the most that there can be. NVLink connects 8 GPUs in most machines; larger
+numbers stand here to show what the link's part is.
 """

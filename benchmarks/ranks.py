@@ -299,19 +299,20 @@ def arithmetic(stored: Row, speed: Row) -> Row:
         speed: The results of ``speed``, for what a round takes beside its kernels.
     """
     fixed = fixed_seconds(stored, speed)
-    found: list[Row] = []
+    rounds: list[Row] = []
+    stops: list[Row] = []
     for job, rates in gpu_jobs(stored):
+        moved = {
+            size: rank_arithmetic.place([job.steps] * _POPULATION, job.clients, size, "balanced").most_moved
+            for size in SIZES
+        }
         for key, link in LINKS.items():
             for size in SIZES:
-                placed = rank_arithmetic.place([job.steps] * _POPULATION, job.clients, size, "balanced")
-                time = rank_arithmetic.round_time(job, rates, link, size, fixed=fixed, moved=placed.most_moved)
-                found.append({"job": job.name, "link": key, **time._asdict(), "seconds": time.seconds})
-    stops = [
-        {"job": job.name, "link": key, "ranks": rank_arithmetic.last_worthwhile(job, rates, link, fixed)}
-        for job, rates in gpu_jobs(stored)
-        for key, link in LINKS.items()
-    ]
-    return {"fixed": as_json(fixed), "rounds": found, "stops": stops, "placement": placements(stored)}
+                time = rank_arithmetic.round_time(job, rates, link, size, fixed=fixed, moved=moved[size])
+                rounds.append({"job": job.name, "link": key, **time._asdict(), "seconds": time.seconds})
+            worth = rank_arithmetic.last_worthwhile(job, rates, link, fixed, moved)
+            stops.append({"job": job.name, "link": key, "ranks": worth})
+    return {"fixed": as_json(fixed), "rounds": rounds, "stops": stops, "placement": placements(stored)}
 
 
 def fixed_seconds(stored: Row, speed: Row) -> Fixed:
@@ -347,15 +348,20 @@ def gpu_jobs(stored: Row) -> list[tuple[Job, dict[int, float]]]:
 
 def placements(stored: Row) -> list[Row]:
     """Both rules of placement for clients of 50 steps on average, in steps and by arithmetic in time on GPUs."""
-    rate = stored["rates"]["microseconds"]["cnn"]["100"] * 1e-6
-    job, _ = gpu_jobs(stored)[0]
+    jobs = gpu_jobs(stored)
+    rates = {job.name: own[max(own)] * 1e-6 for job, own in jobs}
     found = []
     for cohort, spread in PLACES:
         steps = rank_arithmetic.local_steps(_POPULATION, _STEPS, spread)
         for size in (2, 4, 8, 64):
             for rule in ("balanced", "home"):
                 placed = rank_arithmetic.place(steps, cohort, size, rule)
-                moving = {key: placed.most_moved * job.traffic.state / link.bandwidth for key, link in LINKS.items()}
+                moving = {
+                    job.name: {
+                        key: placed.most_moved * job.traffic.state / link.bandwidth for key, link in LINKS.items()
+                    }
+                    for job, _ in jobs
+                }
                 found.append(
                     {
                         "cohort": cohort,
@@ -363,7 +369,7 @@ def placements(stored: Row) -> list[Row]:
                         "ranks": size,
                         "rule": rule,
                         **placed._asdict(),
-                        "training": placed.makespan * rate,
+                        "training": {name: placed.makespan * rate for name, rate in rates.items()},
                         "moving": moving,
                     }
                 )
