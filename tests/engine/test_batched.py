@@ -29,7 +29,7 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.data.augmentation import flip_crop
 from adabest.engine import batched
 from adabest.engine.cpu.trainer import CpuTrainer
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.gpu.program import Program
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
 from adabest.engine.interface import stacked_states

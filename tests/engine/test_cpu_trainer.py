@@ -27,7 +27,7 @@ from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.cpu.workers import side_by_side
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation

@@ -23,7 +23,8 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import states_by_client
-from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, Gate, NormLimit, inspect, judge, remember
+from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, inspect, judge, remember
+from adabest.engine.gate_rules import Gate, NormLimit
 from adabest.engine.interface import Answers, Request
 from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local_step import LocalTraining

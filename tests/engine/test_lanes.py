@@ -18,7 +18,7 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, Request
 from adabest.engine.lanes import Lane, advance, advance_together
 from adabest.engine.local_step import LocalTraining

@@ -13,7 +13,7 @@ from torch import Tensor
 import adabest
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival, send
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.simulation import Rules, Simulation

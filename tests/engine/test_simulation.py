@@ -36,7 +36,8 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.forms import Vector
 from adabest.algorithms.scaffold import Scaffold
 from adabest.data.augmentation import flip_crop
-from adabest.engine.gate import Gate, GateNotes
+from adabest.engine.gate import GateNotes
+from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.simulation import Rules, Simulation

@@ -22,7 +22,7 @@ from adabest.costs.operations import ADDITION, MULTIPLICATION, OperationCounter
 from adabest.costs.published import PaperCosts, paper_costs
 from adabest.costs.sizes import Precision, Sizes
 from adabest.costs.storage import kept_bytes
-from adabest.engine.gate import Gate
+from adabest.engine.gate_rules import Gate
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
