@@ -66,7 +66,8 @@ def make_requests(arguments: argparse.Namespace, device: torch.device) -> list[E
         simulation.step()
     models = [simulation.client_model(client) for client in partition.training.tolist()]
     runs = [models[first : first + len(NAMES)] for first in range(0, len(models), len(NAMES))]
-    return [EvaluationRequest(task, dict(zip(NAMES, own, strict=False)), "scored") for own in runs]
+    named = [dict(zip(NAMES, own, strict=False)) for own in runs]
+    return [EvaluationRequest(task, models_of_run, models_of_run["scored"]) for models_of_run in named]
 
 
 def timed(work: Callable[[], list[EvaluationResult]], repeats: int) -> tuple[list[EvaluationResult], float, float]:

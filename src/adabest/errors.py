@@ -35,7 +35,13 @@ class RankFailed(AdabestError):
 
 
 class RankLost(AdabestError):
-    """A process of a torchrun job ended, froze, was cut off or never came. The message says which, and for how long."""
+    """A process of a torchrun job ended, froze, was cut off or never came. The message says which, and for how long.
+
+    Attributes:
+        tells_itself: Whether that process left the job in order, and says why.
+    """
+
+    tells_itself = False
 
 
 @contextlib.contextmanager

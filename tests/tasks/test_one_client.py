@@ -292,13 +292,14 @@ class TestTaskOfOneClient:
         w = one.initial_model()
         assert one.test(w) == whole.test(w)
         assert one.validate(w) is None
-        (result,) = engine(no_heartbeat).evaluate([EvaluationRequest(one, {"cloud": w}, "cloud")])
+        (result,) = engine(no_heartbeat).evaluate([EvaluationRequest(one, {"cloud": w}, w)])
         assert (result.tests, result.validation) == ({"cloud": whole.test(w)}, None)
 
     @every_engine
     def test_a_test_without_test_samples_is_refused(self, engine: Any) -> None:
         task = tiny()
-        request = EvaluationRequest(task, {"cloud": task.initial_model()}, "cloud")
+        model = task.initial_model()
+        request = EvaluationRequest(task, {"cloud": model}, model)
         for judge in (lambda: task.test(task.initial_model()), lambda: engine(no_heartbeat).evaluate([request])):
             with pytest.raises(InputError, match="of client 3 has no test samples; give x_test and y_test"):
                 judge()

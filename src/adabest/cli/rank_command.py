@@ -87,7 +87,7 @@ def _serve(ranks: "Ranks", given: list[str]) -> int:
     try:
         return serve(ranks, given)
     except RankLost as lost:
-        if "rank 0" in str(lost):  # else rank 0 says it
+        if "rank 0" in str(lost) and not lost.tells_itself:  # else rank 0 says it
             print(f"adabest: {lost}", file=sys.stderr, flush=True)
         return MACHINE_FAILED
 

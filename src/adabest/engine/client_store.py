@@ -250,6 +250,19 @@ class ClientStore:
         for name, own in rows.items():
             torch._foreach_copy_(own, given[name])  # a GPU gets many at once, if all are of one type
 
+    def reserve(self, more: int, row: Mapping[str, Tensor]) -> None:
+        """Makes sure that there is memory for the rows of clients to come.
+
+        Args:
+            more: How many.
+            row: An example of the fields that each will have.
+
+        Raises:
+            InputError: If no tier has memory left for them.
+        """
+        kinds = {name: _Field(value.shape, value.dtype) for name, value in row.items()}
+        self._allocate(len(self) + more, kinds | self._fields)
+
     def bytes(self) -> dict[str, int]:
         """The allocated bytes, by the setting that limits them."""
         taken = Counter({tier.setting: 0 for tier in self._memory.tiers})

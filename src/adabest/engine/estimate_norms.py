@@ -8,6 +8,7 @@ from torch import Tensor
 from adabest.engine.interface import Request, client_context, stacked_context, stacked_states
 
 _STACKED_CLIENTS = 32  # whose states are in memory a second time
+_ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
 
 
 def estimate_norms(request: Request) -> Tensor:
@@ -38,8 +39,21 @@ def stacked_norms(request: Request) -> Tensor:
         estimate = request.algorithm.client_estimate(states, request.message, context)
         if estimate is None:
             return _none(request)
-        norms.append(torch.linalg.vector_norm(estimate, dim=1, dtype=torch.float64))
+        norms.append(norms_of_rows(estimate))
     return torch.cat(norms) if norms else _none(request)
+
+
+def norms_of_rows(rows: Tensor) -> Tensor:
+    """The norm of each row of ``[at most 32, P]``, float64, which doesn't depend on how many there are, or on the place.
+
+    On a GPU the order of a sum depends on the shape of the whole, and on the addresses at which rows begin. So these are
+    always the same.
+    """
+    clients, length = rows.shape
+    apart = rows.new_zeros(_STACKED_CLIENTS, -(-length // _ROUND) * _ROUND)[:, :length]
+    apart[:clients] = rows
+    norms: Tensor = torch.linalg.vector_norm(apart, dim=1, dtype=torch.float64)
+    return norms[:clients]
 
 
 def _none(request: Request) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from adabest.engine.evaluation import EvaluationResult
 from adabest.engine.interface import ClientScores
 from adabest.engine.state import State
+from adabest.engine.threads import one_thread
 from adabest.errors import Diverged
 
 Metrics = dict[str, float | int | None]
@@ -62,7 +63,8 @@ def measure(
         numbers[_H] = _norm(after.h)
     if before.h is not None and cohort:
         moved = before.cloud - after.aggregate
-        product = torch.dot(before.h.to(torch.float64), moved.to(torch.float64))
+        with one_thread():  # several threads add in an order that depends on their number
+            product = torch.dot(before.h.to(torch.float64), moved.to(torch.float64))
         numbers[_ANGLE] = torch.stack([product, _norm(before.h), _norm(moved)])
     read = _read(numbers | {_SERVER + name: torch.as_tensor(value) for name, value in server_numbers.items()})
     metrics["cloud_norm"] = read[_CLOUD][0]

@@ -98,29 +98,24 @@ class RankJob:
             InputError: If a rank lacks the device, or the backend has none.
         """
         machine = {name: getattr(config, name) for name in _OF_MACHINE}
-        self._conductor.order("group", machine=machine, threads=threads)
-        failure = None
-        try:
-            use_device(self.ranks, config)
-        except InputError as error:
-            failure = error
-        self.service.found(failure, None)
+        self._conductor.carry_out("group", lambda order: self._choose_devices(config), machine=machine, threads=threads)
         self.has_group = True
         try:
             yield
-        except RankLost:
-            raise  # nobody would hear
-        except BaseException:
-            self._end_group()
-            raise
-        else:
-            self._end_group()
         finally:
             self.has_group = False
+            self.service.engine = None
+            self._conductor.forget_all()
+            with contextlib.suppress(RankLost):  # what ended the runs is told, or that a rank was lost
+                self._conductor.carry_out("ungroup", lambda order: None)
 
-    def _end_group(self) -> None:
-        self.service.engine = None
-        self._conductor.order("ungroup")
+    def _choose_devices(self, config: Config) -> None:
+        def refuse_shared(found: list[Any]) -> dict[str, Any]:
+            refuse_shared_device(config, list(zip(self.ranks.hosts, found, strict=True)))
+            return {}
+
+        self.service.agree(lambda: choose_device(self.ranks, config), refuse_shared)
+        connect_devices(self.ranks, config)
 
     def make_apart(
         self, runs: Sequence[Sequence[Mapping[str, Any]]], at_a_time: int | None, own: Callable[[], None]
@@ -135,18 +130,16 @@ class RankJob:
         Raises:
             Exception: What ended the runs of a rank.
         """
-        self._conductor.order("runs", runs=runs, at_a_time=at_a_time)
-        failure = None
-        try:
+
+        def make_own() -> None:
             with self.apart():
                 own()
-        except Exception as error:
-            failure = error
-        self.service.found(failure, None)
+
+        self._conductor.carry_out("runs", lambda order: self.service.collect(make_own), runs=runs, at_a_time=at_a_time)
 
     def end(self, code: int) -> None:
         """Has the other ranks end with an exit code."""
-        self._conductor.order("end", code=code)
+        self._conductor.carry_out("end", lambda order: None, code=code)
 
     def engine(self, inner: Callable[[Heartbeat], Engine], heartbeat: Heartbeat) -> RankedEngine:
         """The engine of rank 0's runs, which trains rank 0's clients by another one."""
@@ -176,9 +169,10 @@ class RankJob:
                 "Number of adabest.algorithms.forms"
             )
         number = self._conductor.next_number()
-        self._conductor.order("build", run=number, settings=config.flat())
         own = digests(built)
-        found = self.service.found(None, own)
+        found = self._conductor.carry_out(
+            "build", lambda order: self.service.collect(lambda: own), run=number, settings=config.flat()
+        )
         assert found is not None
         for rank, theirs in enumerate(found):
             for name, digest in own.items():
@@ -191,8 +185,8 @@ class RankJob:
         return lambda algorithm, task, initial, memory: RankedClients(self._conductor, run)
 
 
-def use_device(ranks: Ranks, config: Config) -> None:
-    """Chooses this rank's GPU, and how its vectors travel.
+def choose_device(ranks: Ranks, config: Config) -> int | None:
+    """Chooses this rank's GPU; None if it needs none.
 
     Raises:
         InputError: If there is no such GPU.
@@ -200,18 +194,44 @@ def use_device(ranks: Ranks, config: Config) -> None:
     if not config.device.startswith("cuda"):
         if config.backend == "nccl":
             raise InputError("backend nccl sends vectors between GPUs; use --device cuda, or --backend gloo")
-        return
+        return None
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = torch.device(config.device).index
     wanted = ranks.local_rank if index is None else index
     if wanted >= count:
         raise InputError(
-            f"device {config.device!r}: rank {ranks.rank} needs GPU {wanted} of its machine, which has {count}; start as "
-            "many ranks as there are GPUs, or use --device cpu"
+            f"device {config.device!r}: rank {ranks.rank} needs GPU {wanted} of its machine, which has {count}; start "
+            "as many ranks as there are GPUs, or use --device cpu"
         )
-    device = torch.device("cuda", wanted)
-    torch.cuda.set_device(device)
-    ranks.use_device(device, config.backend or "nccl")
+    torch.cuda.set_device(wanted)
+    return wanted
+
+
+def refuse_shared_device(config: Config, devices: Sequence[tuple[str, int | None]]) -> None:
+    """Refuses a GPU of several ranks where NCCL, which can't serve it, is to send vectors.
+
+    Args:
+        config: The configuration.
+        devices: The host and the GPU of each rank.
+
+    Raises:
+        InputError: If two ranks have the same GPU.
+    """
+    if not config.device.startswith("cuda") or config.backend == "gloo":
+        return
+    for rank, device in enumerate(devices):
+        other = devices.index(device)
+        if other < rank:
+            raise InputError(
+                f"ranks {other} and {rank} share GPU {device[1]} of {device[0]}, which NCCL can't serve; use --device "
+                "cuda, which gives each rank a GPU of its own, or --backend gloo"
+            )
+
+
+def connect_devices(ranks: Ranks, config: Config) -> None:
+    """Connects the GPUs of all ranks, which have chosen theirs."""
+    if config.device.startswith("cuda"):
+        ranks.use_device(torch.device("cuda", torch.cuda.current_device()), config.backend or "nccl")
 
 
 def digests(built: "BuiltParts") -> dict[str, str]:
@@ -250,7 +270,7 @@ def facts_of_process(arguments: list[str]) -> dict[str, str]:
     sources = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         sources.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
-    files = {word: _digest_of_file(word) for word in arguments if word.endswith(".toml") and Path(word).is_file()}
+    files = {word: _digest_of_file(word)[:12] or "none" for word in arguments if word.endswith(".toml")}
     return {
         "arguments": repr(arguments),
         "version of adabest": f"{importlib.metadata.version('adabest')} ({sources.hexdigest()[:12]})",
@@ -268,7 +288,7 @@ def compare_facts(facts: list[Mapping[str, str]], hosts: tuple[str, ...]) -> Non
     """
     for rank, theirs in enumerate(facts):
         for name, own in facts[0].items():
-            if name in theirs and theirs[name] != own:
+            if theirs.get(name, own) != own:
                 raise InputError(
                     f"rank {rank} on {hosts[rank]} has another {name} than rank 0 on {hosts[0]}: {theirs[name]}, not "
                     f"{own}; all ranks need the same"

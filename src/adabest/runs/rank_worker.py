@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from adabest.data.dataset import Dataset
+from adabest.engine.distributed.phase_exchange import Order
 from adabest.engine.distributed.placement import Slices
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.run_share import RunShare
-from adabest.engine.distributed.service import Order, RankService
-from adabest.errors import InputError, Interrupted, RankFailed
+from adabest.engine.distributed.service import RankService
+from adabest.errors import InputError
 from adabest.registry import naming
 from adabest.runs.build import build_parts, make_engine
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.rank_job import digests, use_device
+from adabest.runs.rank_job import choose_device, connect_devices, digests
 from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
@@ -53,8 +54,7 @@ def serve(ranks: Ranks, arguments: list[str]) -> int:
             order = ranks.hear()
             if order["do"] == "end":
                 return int(order["code"])
-            with contextlib.suppress(InputError, Interrupted, RankFailed):  # rank 0 tells of them
-                worker.obey(order)
+            worker.obey(order)
 
 
 class _Worker:
@@ -72,73 +72,59 @@ class _Worker:
         self._datasets: dict[tuple[Any, Any], Dataset] = {}
 
     def obey(self, order: Order) -> None:
-        """Carries out an order.
-
-        Raises:
-            InputError: If this rank can't; rank 0 has been told.
-            Interrupted: If a rank was asked to stop; rank 0 has been told.
-            RankFailed: If another rank failed; rank 0 has been told.
-        """
-        match order["do"]:
-            case "group":
-                self._service.tidy(order)
-                self._begin_group(order)
-            case "ungroup":
-                self._service.tidy(order)
-                self._service.engine = None
-                self._group.close()
-            case "build":
-                self._service.tidy(order)
-                self._build(order)
-            case "runs":
-                self._service.tidy(order)
-                self._make_runs(order)
-            case _:
-                self._service.obey(order)
-
-    def _begin_group(self, order: Order) -> None:
-        """Makes an engine, and enters the process settings of a group of runs."""
-        failure: Exception | None = None
+        """Carries out an order. An exception that all ranks know of ends only the order: rank 0 tells of it."""
+        service = self._service
+        service.tidy(order)
         try:
-            config = Config(**order["machine"])
-            use_device(self._service.ranks, config)
-            settings = ProcessSettings.of_machine(config, order["threads"])
-            self._group.enter_context(settings.entered())
-            self._service.engine = make_engine(config)(self._requests.heartbeat)
+            match order["do"]:
+                case "group":
+                    config = Config(**order["machine"])
+                    service.collect(lambda: self._begin_group(config, order["threads"]))
+                    connect_devices(service.ranks, config)
+                case "ungroup":
+                    self._end_group()
+                case "build":
+                    service.collect(lambda: self._build(order))
+                case "runs":
+                    service.collect(lambda: self._make_runs(order))
+                case _:
+                    service.obey(order)
         except Exception as error:
-            failure = error
-        self._service.found(failure, None)
+            if error is not service.agreed_failure:
+                raise
+            if order["do"] == "group":
+                self._end_group()
 
-    def _build(self, order: Order) -> None:
-        """Builds this rank's share of a run, and tells rank 0 what it is made of."""
-        failure: Exception | None = None
-        own: dict[str, str] = {}
-        try:
-            built = build_parts(*self._resolved(order["settings"]))
-            own = digests(built)
-            slices = Slices(built.task.initial_model().numel(), self._service.ranks.size)
-            self._service.shares[order["run"]] = RunShare(built.parts, slices, self._service.ranks.rank)
-        except Exception as error:
-            failure = error
-        self._service.found(failure, own)
+    def _begin_group(self, config: Config, threads: int) -> int | None:
+        """Makes an engine, and enters the process settings of a group of runs; returns the GPU."""
+        device = choose_device(self._service.ranks, config)
+        self._group.enter_context(ProcessSettings.of_machine(config, threads).entered())
+        self._service.engine = make_engine(config)(self._requests.heartbeat)
+        return device
+
+    def _end_group(self) -> None:
+        self._service.engine = None
+        self._group.close()
+
+    def _build(self, order: Order) -> dict[str, str]:
+        """Builds this rank's share of a run; returns fingerprints of what it is made of."""
+        built = build_parts(*self._resolved(order["settings"]))
+        slices = Slices(built.task.initial_model().numel(), self._service.ranks.size)
+        self._service.shares[order["run"]] = RunShare(built.parts, slices, self._service.ranks.rank)
+        return digests(built)
 
     def _make_runs(self, order: Order) -> None:
         """Makes whole runs by itself."""
-        failure: Exception | None = None
-        try:
-            runs = [self._pending(one) for one in order["runs"][self._service.ranks.rank]]
-            run_lanes(runs, at_a_time=order["at_a_time"])
-        except Exception as error:
-            failure = error
-        self._service.found(failure, None)
+        runs = [self._pending(one) for one in order["runs"][self._service.ranks.rank]]
+        run_lanes(runs, at_a_time=order["at_a_time"])
 
     def _pending(self, one: Order) -> PendingRun:
         folder = Path(one["folder"])
         mark = Path(one["mark"])
         if not mark.exists():
             raise InputError(
-                f"{mark.parent} isn't the same folder here as at rank 0; when whole runs are shared out among ranks, these "
-                "need a common file system"
+                f"{mark.parent} isn't the same folder here as at rank 0; when whole runs are shared out among ranks, "
+                "these need a common file system"
             )
         config, components = self._resolved(one["settings"])
         plain = {

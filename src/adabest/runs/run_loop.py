@@ -26,6 +26,7 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
+from adabest.runs.rank_job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.placeholders import has_objects
@@ -189,7 +190,7 @@ def _rounds(
             callback.start(view)
             started.append(callback)
         _states(own)  # one that can't be saved is found now, and not when the first checkpoint is due
-        yield from _make_rounds(config, view, callbacks, settled=bool(own))
+        yield from _make_rounds(config, view, callbacks, settled=bool(own) or current_job() is not None)
         ending = Ending("finished", view.rounds, view.stop_reason)
     except Diverged as error:
         ending = Ending("diverged", view.round + 1, str(error))

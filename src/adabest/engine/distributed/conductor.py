@@ -1,27 +1,31 @@
 """The conductor: rank 0's side of runs whose clients are shared out among ranks.
 
-It orders every rank to train its share of a round's clients, and judges and takes in
-the replies. Between orders the other ranks wait.
+It orders every rank to train its share of a round's clients, and judges and takes in the replies. Between orders the
+other ranks wait.
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from adabest.algorithms.forms import forms_of
 from adabest.engine.distributed.parcels import spec_of
+from adabest.engine.distributed.phase_exchange import Order, PhaseReport
 from adabest.engine.distributed.placement import Slices, share_out
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.run_share import RunParts, RunShare
-from adabest.engine.distributed.service import Order, PhaseReport, RankService
+from adabest.engine.distributed.service import RankService
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate import Columns, Verdict, judge, remember
 from adabest.engine.interface import Request, TrainingScores
 from adabest.engine.receipt import Received
 from adabest.engine.reduction import ReducedReplies
-from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+from adabest.tasks.base import Heartbeat, Scores, Task, ValidationScores
+
+T = TypeVar("T")
 
 
 class SharedRun:
@@ -32,13 +36,15 @@ class SharedRun:
         share: Rank 0's own share of it.
         homes: The rank at which each client lives that has taken part.
         placed: The rank at which each client of the round under way trains.
-        is_kept: Whether no round is under way.
+        begun: How many rounds were begun.
+        is_kept: Whether the last of them was kept. One that diverged, or was abandoned, never is.
     """
 
     def __init__(self, number: int, share: RunShare) -> None:
         self.number, self.share = number, share
         self.homes: dict[int, int] = {}
         self.placed: dict[int, int] = {}
+        self.begun = 0
         self.is_kept = True
 
 
@@ -52,10 +58,10 @@ class Conductor:
 
     def __init__(self, ranks: Ranks, service: RankService) -> None:
         self.ranks, self.service = ranks, service
-        self._runs: dict[int, SharedRun] = {}  # by id() of the task, which the share keeps alive
+        self._runs: dict[int, SharedRun] = {}
         self._numbers = 0
         self._to_keep: dict[int, tuple[Mapping[int, int], bool]] = {}
-        self._to_drop: list[int] = []
+        self._gone: deque[SharedRun] = deque()
 
     def next_number(self) -> int:
         """The number of the next run."""
@@ -67,17 +73,21 @@ class Conductor:
         parameters = parts.task.initial_model().numel()
         share = RunShare(parts, Slices(parameters, self.ranks.size), 0)
         self.service.shares[number] = share
-        run = self._runs[id(parts.task)] = SharedRun(number, share)
+        run = self._runs[number] = SharedRun(number, share)
         return run
 
-    def leave_when_gone(self, run: SharedRun, owner: Any) -> None:
-        """Has all ranks forget a run once its owner is gone."""
-        weakref.finalize(owner, self._forget, run.number, id(run.share.parts.task)).atexit = False
+    def _run_of(self, task: Task) -> SharedRun:
+        """The run that a task belongs to."""
+        return next(run for run in self._runs.values() if run.share.parts.task is task)
 
-    def _forget(self, number: int, task: int) -> None:
-        self._runs.pop(task, None)
-        self._to_keep.pop(number, None)
-        self._to_drop.append(number)
+    def forget_when_gone(self, run: SharedRun, owner: Any) -> None:
+        """Has all ranks forget a run with the next order after its owner is gone."""
+        # The garbage collector may call it at any time and in any thread, so it only leaves a note.
+        weakref.finalize(owner, self._gone.append, run).atexit = False
+
+    def forget_all(self) -> None:
+        """Has all ranks forget all runs with the next order."""
+        self._gone.extend(self._runs.values())
 
     def keep(self, run: SharedRun, *, scored: bool) -> None:
         """Has what was prepared of a run kept, with the next order; its clients live where they have trained."""
@@ -85,39 +95,57 @@ class Conductor:
         run.homes |= run.placed
         run.is_kept = True
 
-    def order(self, what: str, **about: Any) -> Order:
-        """Tells all ranks to do something, and to tidy up before. The caller then does it at rank 0, too."""
+    def carry_out(self, what: str, work: Callable[[Order], T], **about: Any) -> T:
+        """Has all ranks do something, rank 0 included. Before that they keep and forget what was left to.
+
+        Args:
+            what: The name of the order.
+            work: Does rank 0's part.
+            **about: What belongs to the order, as JSON.
+
+        Raises:
+            BaseException: What ended the work. If the other ranks don't know of it, they wait in the middle of it, and
+                nothing can be exchanged with them any more.
+        """
         order: Order = {"do": what, **about}
         if self._to_keep:
             order["keep"] = [[number, list(homes.items()), scored] for number, (homes, scored) in self._to_keep.items()]
-        if self._to_drop:
-            order["drop"] = self._to_drop
-        self._to_keep, self._to_drop = {}, []
-        self.ranks.tell(order)
-        self.service.tidy(order)
-        return order
+            self._to_keep = {}
+        gone = [self._gone.popleft() for _ in range(len(self._gone))]
+        if gone:
+            order["drop"] = [run.number for run in gone]
+        try:
+            self.ranks.tell(order)
+            self.service.tidy(order)
+            for run in gone:  # after their last round was kept
+                self._runs.pop(run.number, None)
+            return work(order)
+        except BaseException as error:
+            if error is not self.service.agreed_failure:
+                self.ranks.give_up(error)
+            raise
 
     def tidy(self) -> None:
         """Has what was prepared kept now."""
-        if self._to_keep or self._to_drop:
-            self.order("tidy")
+        if self._to_keep:
+            self.carry_out("tidy", lambda order: None)
 
     def exchange(self, requests: Sequence[Request]) -> list[Received]:
         """Has all ranks train the clients of several runs, each its share of all steps."""
-        runs = [self._runs[id(request.task)] for request in requests]
+        runs = [self._run_of(request.task) for request in requests]
         asked = self._asked(requests, runs)
-        order = self.order("exchange", requests=asked)
         verdicts: list[Verdict] = []
 
         def judged(reports: list[PhaseReport]) -> list[list[bool]]:
             verdicts.extend(map(_verdict, requests, reports))
             return [list(verdict.accepted) for verdict in verdicts]
 
-        found = self.service.exchange(order, [request.message for request in requests], judged)
+        messages = [request.message for request in requests]
+        found = self.carry_out("exchange", lambda order: self.service.exchange(order, messages, judged), requests=asked)
         assert found is not None
         return [
             _received(request, verdict, report, means)
-            for request, verdict, (report, _, means) in zip(requests, verdicts, found, strict=True)
+            for request, verdict, (report, means) in zip(requests, verdicts, found, strict=True)
         ]
 
     def _asked(self, requests: Sequence[Request], runs: Sequence[SharedRun]) -> list[Order]:
@@ -133,6 +161,7 @@ class Conductor:
             chosen = [next(ranks) for _ in clients]
             if phase == 0:
                 run.is_kept = False
+                run.begun += 1
                 run.placed = dict(zip(clients, chosen, strict=True))
             places = [run.placed[client] for client in clients]  # a client stays where it is until the round ends
             moves = [
@@ -161,24 +190,21 @@ class Conductor:
         """Has models judged, each by one rank."""
         units: list[Order] = []
         models = []
-        places: dict[tuple[int, str | None], int] = {}
-        known: dict[int, int] = {}  # a model that has two names is judged once
+        places: dict[tuple[int, str | None], int] = {}  # of tests by name, of validations by None
         for number, request in enumerate(requests):
+            known: dict[int, int] = {}  # a model that has two names is judged once
+            run = self._run_of(request.task).number
             wanted: list[tuple[str | None, Any]] = list(request.models.items())
             wanted += [] if request.validated is None else [(None, request.validated)]
             for name, model in wanted:
                 if name is not None and id(model) in known:
                     places[number, name] = known[id(model)]
                     continue
-                places[number, name] = len(units)
-                if name is not None:
-                    known[id(model)] = len(units)
-                rank = len(units) % self.ranks.size
-                run = self._runs[id(request.task)].number
-                units.append({"run": run, "rank": rank, "validates": name is None, "number": len(units)})
+                place = places[number, name] = len(units)
+                known.setdefault(id(model), place)
+                units.append({"run": run, "rank": place % self.ranks.size, "validates": name is None, "number": place})
                 models.append(model)
-        order = self.order("evaluate", units=units)
-        found = self.service.evaluate(order, models)
+        found = self.carry_out("evaluate", lambda order: self.service.evaluate(order, models), units=units)
         assert found is not None
         results = []
         for number, request in enumerate(requests):

@@ -126,7 +126,9 @@ class Liveness:
                 return self._store_lost()
             left = [rank for rank in self._others() if heard[rank] == _LEFT]
             if left:
-                return self._lost(left[0], "it left the job while this rank waited")
+                lost_one = self._lost(left[0], "it left the job while this rank waited")
+                lost_one.tells_itself = True
+                return lost_one
             silent = max(self._others(), key=lambda rank: silences[rank])
             if silences[silent] > 2.5 * self._interval:
                 return self._lost(silent, f"its connection closed, and it has been silent for {silences[silent]:.1f} s")

@@ -38,11 +38,11 @@ class RankedClients:
         self._conductor, self._run = conductor, run
         self._new: list[int] = []
         self._is_scored = True
-        conductor.leave_when_gone(run, self)
+        conductor.forget_when_gone(run, self)
 
     def begin(self) -> tuple["RankedRows", "RankedScoredSum"]:
         """No rows, and a sum of nothing."""
-        return RankedRows(self._conductor, self._run), RankedScoredSum(self._conductor, self._run, prepared=False)
+        return RankedRows(self._conductor, self._run), self._kept_sum()
 
     def restore(
         self, rows: Mapping[str, Tensor], earlier: Sequence[Mapping[str, Tensor]], scored: ScoredModel | None
@@ -51,7 +51,12 @@ class RankedClients:
         kept = RankedRows(self._conductor, self._run)
         kept.restore(rows, earlier, scored)
         self._is_scored = scored is not None
-        return kept, RankedScoredSum(self._conductor, self._run, prepared=False) if scored is not None else None
+        return kept, self._kept_sum() if scored is not None else None
+
+    def _kept_sum(self) -> "RankedScoredSum":
+        scored = self._run.share.scored
+        assert scored is not None, "the run has a scored model"
+        return RankedScoredSum(self._conductor, self._run, scored)
 
     def state(self, kept: KeptRows, client: int) -> Any:
         """The state of a client, fetched from where it lives."""
@@ -78,15 +83,18 @@ class RankedClients:
         """The clients of the next phase, without their states."""
         return dict.fromkeys(clients)
 
-    def prepare(
-        self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]
-    ) -> "RankedScoredSum | None":
+    def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredSum | None:
         """Notes who took part; the ranks have prepared the rest."""
         self._new = list(received[0].clients) if received else []
         if not received or scored is None:
-            return RankedScoredSum(self._conductor, self._run, prepared=False) if scored is not None else None
-        self._is_scored = any(self._run.share.has_models(one.request.context.phase) for one in received)
-        return RankedScoredSum(self._conductor, self._run, prepared=True) if self._is_scored else None
+            return scored
+        share = self._run.share
+        ended_early = len(received) < len(share.parts.algorithm.phases)  # no reply was accepted in an early phase
+        self._is_scored = ended_early or any(share.has_models(one.request.context.phase) for one in received)
+        if not self._is_scored:
+            return None
+        assert share.next_scored is not None, "a round that has models prepares their sum"
+        return RankedScoredSum(self._conductor, self._run, share.next_scored)
 
     def keep(self, kept: KeptRows, *, final: bool) -> None:
         """Has the ranks keep what they have prepared."""
@@ -107,25 +115,39 @@ class RankedClients:
         run = self._run
         everyone = list(dict.fromkeys([*kept, *self._new]))
         homes = {**run.homes, **(run.placed if self._new else {})}
-        order = self._conductor.order(
+        service = self._conductor.service
+        found = self._conductor.carry_out(
             "norms",
+            lambda order: service.estimate_norms(order, request.message),
             run=run.number,
             round=request.context.round,
             message=[spec_of(field) for field in request.message],
             homes=[[client, homes[client]] for client in everyone],
         )
-        found = self._conductor.service.estimate_norms(order, request.message)
         assert found is not None
         return torch.tensor([found[client] for client in everyone if client in found], dtype=torch.float64)
 
 
 class RankedScoredSum:
-    """The scored model's sum, of which every rank has a part."""
+    """The scored model's sum after a round, of which every rank has a part.
 
-    def __init__(self, conductor: Conductor, run: SharedRun, *, prepared: bool) -> None:
-        self._conductor, self._run, self._prepared = conductor, run, prepared
-        own = run.share.next_scored if prepared else run.share.scored
-        assert own is not None
+    It can be read until the next round is kept.
+
+    Attributes:
+        weight: Σ v_i.
+        unit: The number of samples that weighs one; 0 before anyone took part.
+    """
+
+    def __init__(self, conductor: Conductor, run: SharedRun, own: ScoredModel) -> None:
+        """Takes the sum after the last round that was begun.
+
+        Args:
+            conductor: What orders ranks about.
+            run: The run.
+            own: Rank 0's part of the sum.
+        """
+        self._conductor, self._run = conductor, run
+        self._round = run.begun
         self.weight, self.unit = own.weight, own.unit
 
     def value(self, initial: Tensor, all_samples: float | None = None) -> Tensor:
@@ -140,10 +162,11 @@ class RankedScoredSum:
         return Pieces(torch.float64, tuple(like.shape), lambda: iter([self._total()]), fresh=True)
 
     def _total(self) -> Tensor:
-        # A sum that was prepared is the one that is kept once its round is over.
-        is_prepared = self._prepared and not self._run.is_kept
-        order = self._conductor.order("scored", run=self._run.number, prepared=is_prepared)
-        total = self._conductor.service.scored_sum(order)
+        # What was prepared in the round under way isn't kept yet; it never is if the round diverges.
+        is_prepared = self._round == self._run.begun and not self._run.is_kept
+        total = self._conductor.carry_out(
+            "scored", self._conductor.service.scored_sum, run=self._run.number, prepared=is_prepared
+        )
         assert total is not None
         return total
 
@@ -213,7 +236,7 @@ class RankedRows:
                 some = places[first : first + most]
                 chosen = [clients[row] for row in part.rows[some].tolist()]
                 columns = {name: part.fields[STATE + name][some] for name in fields}
-                columns |= {"": part.fields[MODEL][some]} if models else {}
+                columns |= {MODEL: part.fields[MODEL][some]} if models else {}
                 self._put(chosen, fields=fields, models=models, columns=columns)
         total = None if scored is None else scored.total
         numbers = None if scored is None else [scored.weight, scored.unit]
@@ -230,8 +253,9 @@ class RankedRows:
         unscored: bool = False,
         total: Tensor | None = None,
     ) -> None:
-        order = self._conductor.order(
+        self._conductor.carry_out(
             "put",
+            lambda order: self._conductor.service.put(order, columns, total),
             run=self._run.number,
             clients=list(clients),
             homes=[self._run.homes[client] for client in clients],
@@ -240,7 +264,6 @@ class RankedRows:
             scored=scored,
             unscored=unscored,
         )
-        self._conductor.service.put(order, columns, total)
 
     def _examples(self) -> dict[str, Tensor]:
         """The columns, with an example of each."""
@@ -272,7 +295,13 @@ class RankedRows:
     def _fetch(self, column: str, clients: Sequence[int]) -> Tensor:
         homes = [self._run.homes[client] for client in clients]
         name = None if column == MODEL else column.removeprefix(STATE)
-        order = self._conductor.order("fetch", run=self._run.number, field=name, clients=list(clients), homes=homes)
-        rows = self._conductor.service.fetch(order)
+        rows = self._conductor.carry_out(
+            "fetch",
+            self._conductor.service.fetch,
+            run=self._run.number,
+            field=name,
+            clients=list(clients),
+            homes=homes,
+        )
         assert rows is not None
         return rows

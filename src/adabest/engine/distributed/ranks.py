@@ -255,6 +255,18 @@ class Ranks:
             self.bytes_sent += sum(parcel.numel() for parcel, _ in outgoing)
             self.bytes_received += sum(parcel.numel() for parcel, _ in incoming)
 
+    def give_up(self, reason: BaseException) -> None:
+        """Ends all exchange with the others, who are waiting for what this rank won't send any more.
+
+        From now on, whoever tries gets ``RankLost``. The others find out when this rank leaves.
+
+        Args:
+            reason: What has stopped this rank.
+        """
+        self._broken = True
+        if self._lost is None:
+            self._lost = RankLost(f"this rank stopped in the middle of an exchange ({type(reason).__name__})")
+
     def leave(self) -> None:
         """Leaves the job. Takes some seconds at most, even if others are dead."""
         if self._liveness is None and self._device_group is None:

@@ -3,7 +3,7 @@
 Every rank has the states of the clients whose home it is, and its part of every client's latest model and of their sum.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,14 +11,13 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Work
 from adabest.algorithms.forms import blank, forms_of
-from adabest.engine.client_side import MODEL
+from adabest.engine.client_side import MODEL, states_by_client
 from adabest.engine.client_store import ClientStore
 from adabest.engine.distributed.parcels import Spec, spec_of
 from adabest.engine.distributed.placement import Slices
 from adabest.engine.interface import Answers, Request, server_context
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
-from adabest.engine.receipt import with_sound_states
 from adabest.engine.scored_model import ScoredModel
 from adabest.tasks.base import Task
 
@@ -37,23 +36,6 @@ class RunParts(NamedTuple):
     task: Task
     training: LocalTraining
     memory: Memory
-
-
-class Phase(NamedTuple):
-    """A rank's part of a phase of a round, between the training and the server's step.
-
-    Attributes:
-        clients: All clients of the phase.
-        own: The places among them of those that train here.
-        answers: The answers of these; None if there are none.
-        models: The models that they have trained, ``[own clients, P]``; None if the phase has none, or they can't be
-            told.
-    """
-
-    clients: list[int]
-    own: list[int]
-    answers: Answers | None
-    models: Tensor | None
 
 
 class RunShare:
@@ -84,11 +66,20 @@ class RunShare:
         self.next_scored: ScoredModel | None = self.scored
         self._prepared_states: dict[int, Any] = {}
         self._prepared_models: dict[int, Tensor] = {}
+        self._trained: dict[int, Tensor] = {}
+        self._sent: Tensor | None = None
+        self._phases_done = 0
+        self._model_sources: dict[int, _ModelSource] = {}
 
     @property
     def like(self) -> Tensor:
         """θ_0, whose type and device are those of all models."""
         return self._initial
+
+    def example(self, name: str) -> Tensor:
+        """A field of a fresh state."""
+        field: Tensor = getattr(self._fresh, name)
+        return field
 
     @property
     def state_specs(self) -> list[Spec]:
@@ -111,6 +102,7 @@ class RunShare:
     def begin_round(self) -> None:
         """Forgets what was prepared, and not kept."""
         self._prepared_states, self._prepared_models = {}, {}
+        self._trained, self._sent, self._phases_done = {}, None, 0
         self.next_scored = self.scored
 
     def request(self, work: Work, clients: Sequence[int], message: Any, context: Any) -> Request:
@@ -119,47 +111,59 @@ class RunShare:
         states = {client: self.state(client) for client in clients}
         return Request(algorithm, task, training, work, states, message, context)
 
-    def trained(self, request: Request, clients: list[int], own: list[int], answers: Answers | None) -> Phase:
-        """A phase after its training; the clients' new states are prepared."""
-        if answers is None:
-            return Phase(clients, own, None, None)
-        answers = with_sound_states(request, answers)
-        rows = [field.unbind() for field in answers.states]
-        for place, client in enumerate(answers.clients):
-            self._prepared_states[client] = type(answers.states)(*(row[place] for row in rows))
-        models = None
-        if request.work is Work.TRAIN:
-            models = request.algorithm.client_model(request.message, answers.replies, request.context)
-        return Phase(clients, own, answers, models)
-
-    def prepare(
-        self, cohort: Sequence[int], clients: Sequence[int], models: Tensor, cloud: Tensor, accepted: Sequence[bool]
-    ) -> None:
-        """Prepares the latest models after a round, this rank's parts of them.
+    def reserve(self, cohort: Sequence[int], own: Collection[int]) -> None:
+        """Makes sure that there is memory for what the clients of a round will keep here, so that ``keep`` can't fail.
 
         Args:
             cohort: All clients of the round.
-            clients: Those of the phase whose models count; the others were left out in an earlier one.
-            models: This rank's parts of their models, ``[clients, …]``.
-            cloud: The cloud model that was sent.
-            accepted: Whether the reply of each was accepted.
+            own: Those that train here.
+
+        Raises:
+            InputError: If no tier has memory left for them.
         """
-        if self.scored is None:
+        if self._fresh._fields:
+            self._states.reserve(own, self._fresh._asdict())
+        if self.scored is not None and any(map(self.has_models, range(len(self.parts.algorithm.phases)))):
+            new = sum(client not in self._models for client in cohort)
+            self._models.reserve(new, {MODEL: self._initial[self.slices.part(self._rank)]})
+
+    def prepare_states(self, answers: Answers) -> None:
+        """Prepares the new states of clients that have trained here."""
+        self._prepared_states |= states_by_client(answers)
+
+    def prepare_models(
+        self, cohort: Sequence[int], clients: Sequence[int], models: Tensor | None, cloud: Tensor, mask: Sequence[bool]
+    ) -> None:
+        """Prepares the latest models after a phase, this rank's parts of them.
+
+        They are those of before, or the cloud model that was sent first, where a reply was left out.
+
+        Args:
+            cohort: All clients of the round.
+            clients: Those of the phase; the others were left out before.
+            models: This rank's parts of their models, ``[clients, …]``; None if the phase has none.
+            cloud: The cloud model that was sent.
+            mask: Whether the reply of each was accepted.
+        """
+        if self._sent is None:
+            self._sent = cloud[self.slices.part(self._rank)]
+        if models is not None:
+            self._trained = dict(zip(clients, models.unbind(), strict=True))
+        self._phases_done += 1
+        is_last = self._phases_done == len(self.parts.algorithm.phases)
+        if self.scored is None or not (is_last or not any(mask)) or (is_last and not self._trained):
             return
-        if len(clients) < len(cohort):
-            row = {client: place for place, client in enumerate(clients)}
-            accepted = [client in row and accepted[row[client]] for client in cohort]
-            models = torch.stack([models[row.get(client, 0)] for client in cohort])
-            clients = cohort
-        previous = [self._models.read(client)[MODEL] if client in self._models else None for client in clients]
-        own = cloud[self.slices.part(self._rank)]
-        if not all(accepted):
-            mask = torch.tensor(accepted, device=models.device)[:, None]
-            models = torch.where(mask, models, torch.stack([own if old is None else old for old in previous]))
-        self._prepared_models = dict(zip(clients, models.unbind(), strict=True))
+        accepted = {client for client, is_accepted in zip(clients, mask, strict=True) if is_accepted}
+        previous = [self._models.read(client)[MODEL] if client in self._models else None for client in cohort]
+        latest = [
+            self._trained[client] if client in accepted & self._trained.keys() else self._sent if old is None else old
+            for client, old in zip(cohort, previous, strict=True)
+        ]
+        self._prepared_models = dict(zip(cohort, latest, strict=True))
         weighted, task = self.parts.algorithm.scored_weight == "samples", self.parts.task
-        samples = [float(task.samples(client)) if weighted else 1.0 for client in clients]
-        self.next_scored = self.scored.with_models(models, previous, samples)
+        samples = [float(task.samples(client)) if weighted else 1.0 for client in cohort]
+        taken = models if models is not None and len(accepted) == len(cohort) else torch.stack(latest)
+        self.next_scored = self.scored.with_models(taken, previous, samples)
 
     def keep(self, homes: Mapping[int, int], *, scored: bool) -> None:
         """Makes final what was prepared.
@@ -179,15 +183,25 @@ class RunShare:
         self.scored = self.next_scored if scored else None
         self.begin_round()
 
-    def put_states(self, clients: Sequence[int], fields: Mapping[str, Tensor]) -> None:
-        """Stores the states of clients that live here from now on."""
-        self._states.write(
-            {client: {name: rows[place] for name, rows in fields.items()} for place, client in enumerate(clients)}
-        )
+    def put(
+        self, own: Sequence[int], fields: Mapping[str, Tensor], clients: Sequence[int], models: Tensor | None
+    ) -> None:
+        """Stores what clients keep from now on.
 
-    def put_models(self, clients: Sequence[int], models: Tensor) -> None:
-        """Stores this rank's parts of the latest models of clients."""
-        self._models.write({client: {MODEL: model} for client, model in zip(clients, models, strict=True)})
+        Args:
+            own: The clients that live here.
+            fields: Their states' fields by name, ``[own clients, …]``.
+            clients: The clients whose models are stored.
+            models: This rank's parts of their latest models, ``[clients, …]``.
+
+        Raises:
+            InputError: If no tier has memory left for them.
+        """
+        if fields:
+            rows = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
+            self._states.write(dict(zip(own, rows, strict=True)))
+        if models is not None:
+            self._models.write({client: {MODEL: model} for client, model in zip(clients, models, strict=True)})
 
     def kept_model(self, client: int) -> Tensor:
         """This rank's part of the latest model of a client."""
@@ -213,22 +227,34 @@ class RunShare:
 
     def has_models(self, phase: int) -> bool:
         """Whether the models of clients can be told from their replies in a phase."""
-        return self.parts.algorithm.phases[phase] is Work.TRAIN and self._blank_model(phase)[1] is not None
+        return self.parts.algorithm.phases[phase] is Work.TRAIN and self._model_source(phase).is_known
 
     def model_field(self, phase: int) -> str | None:
-        """The field of a reply that is the client's model; None if the model is worked out from message and reply.
+        """The field of a reply that is the client's model; None if the model is worked out from message and reply."""
+        return self._model_source(phase).field
 
-        Found by asking the algorithm for the model of a blank reply.
-        """
-        reply, model = self._blank_model(phase)
-        return next((name for name in self.vectors(phase) if getattr(reply, name) is model), None)
+    def _model_source(self, phase: int) -> "_ModelSource":
+        """Where the models of clients come from; found by asking the algorithm for the model of a blank reply."""
+        if phase not in self._model_sources:
+            algorithm = self.parts.algorithm
+            reply = blank(algorithm.reply_type(phase), self._initial)
+            message = blank(algorithm.message_type(phase), self._initial)
+            model = algorithm.client_model(message, reply, server_context(self.parts.training, 1, phase))
+            field = next((name for name in self.vectors(phase) if getattr(reply, name) is model), None)
+            self._model_sources[phase] = _ModelSource(model is not None, field)
+        return self._model_sources[phase]
 
-    def _blank_model(self, phase: int) -> tuple[Any, Tensor | None]:
-        """A blank reply, and the model that follows from it."""
-        algorithm = self.parts.algorithm
-        reply = blank(algorithm.reply_type(phase), self._initial)
-        message = blank(algorithm.message_type(phase), self._initial)
-        return reply, algorithm.client_model(message, reply, server_context(self.parts.training, 1, phase))
+
+class _ModelSource(NamedTuple):
+    """Where the models of clients come from in a phase.
+
+    Attributes:
+        is_known: Whether they can be told from message and reply.
+        field: The field of the reply that is the model; None if it is worked out.
+    """
+
+    is_known: bool
+    field: str | None
 
 
 class _SlotStore:
@@ -244,6 +270,10 @@ class _SlotStore:
 
     def read(self, client: int) -> Mapping[str, Tensor]:
         return self._store.read(self._slots[client])
+
+    def reserve(self, clients: Iterable[int], row: Mapping[str, Tensor]) -> None:
+        new = sum(client not in self._slots for client in clients)
+        self._store.reserve(max(new - len(self._free), 0), row)
 
     def write(self, rows: Mapping[int, Mapping[str, Tensor]]) -> None:
         for client in rows:
