@@ -242,8 +242,7 @@ def _placement_words(placed: Row) -> str:
     ratios = [job["arms"]["home"]["seconds_ratio"] for job in placed.values()]
     return (
         f"Training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long here. On cores that other "
-        "programs use, too, a rank with more steps isn't the one that ends last, so this tells little; steps and states "
-        "are exact.\n"
+        "programs use, too, a rank with more steps isn't always the one that ends last; steps and states are exact.\n"
     )
 
 
