@@ -1,5 +1,6 @@
 """The page of results on several ranks, written from the JSON file alone."""
 
+import json
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -25,14 +26,13 @@ _WHERE = {
 
 def page(found: Row) -> str:
     """The page."""
-    run, rates = found["run"], found["rates"]["run"]
+    rates = found["rates"]["run"]
     made = found["arithmetic"]
     jobs = list(dict.fromkeys(row["job"] for row in made["rounds"]))
     parts = [
         _INTRODUCTION,
         "## On two cores\n",
-        f"{machine.words(run)}; other programs ran on it, too. Commit {run['commit']}, {run['date']}:\n",
-        f"<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n",
+        *_commands(found),
         _MEASURED,
         jobs_table(found["jobs"]).markdown(),
         _BYTES,
@@ -58,6 +58,17 @@ def page(found: Row) -> str:
         parts += [settings_table(made["rounds"], job).markdown()]
     parts += ["### Where it stops\n", _STOPS, stops_table(made["stops"]).markdown(), _after(made)]
     return "\n".join(parts)
+
+
+def _commands(found: Row) -> list[str]:
+    """The machine and the command of everything that was measured."""
+    rows = [*found["jobs"].values(), *found["placement"].values()]
+    runs = {json.dumps(row["run"], sort_keys=True): row["run"] for row in rows}
+    return [
+        f"{machine.words(run)}; other programs ran on it, too. Commit {run['commit']}, {run['date']}:\n\n"
+        f"<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
+        for run in runs.values()
+    ]
 
 
 def jobs_table(jobs: Row) -> Table:
@@ -229,7 +240,10 @@ def _overhead(found: Row) -> str:
 
 def _placement_words(placed: Row) -> str:
     ratios = [job["arms"]["home"]["seconds_ratio"] for job in placed.values()]
-    return f"Measured, training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long.\n"
+    return (
+        f"Training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long here. On cores that other "
+        "programs use, too, a rank with more steps isn't always the one that ends last; steps and states are exact.\n"
+    )
 
 
 def _arithmetic_words(found: Row) -> str:

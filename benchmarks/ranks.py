@@ -38,7 +38,7 @@ from benchmarks.rank_arithmetic import LINKS, Fixed, Job, Traffic
 Row = dict[str, Any]
 
 RESULTS = "results/ranks.json"
-KEYS = {"run", "jobs", "placement", "control", "rates", "arithmetic"}
+KEYS = {"jobs", "placement", "control", "rates", "arithmetic"}
 ALONE = "alone"
 _LIMIT = 300.0  # seconds that a job may take
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
@@ -434,10 +434,12 @@ def main(words: Sequence[str] | None = None) -> int:
         parts = files.read(arguments.rates, {"control", "rates"}) or {}
     if arguments.command == "measure":
         parts = {
-            "run": run,
             "jobs": measure(arguments.jobs, arguments.ranks, arguments.repeats, _say),
             "placement": measure_placement(arguments.placement, arguments.repeats, _say),
         }
+        for part in parts.values():
+            for job in part.values():
+                job["run"] = run
     print("written:", *publish(arguments.out, parts))
     return 0
 
