@@ -22,6 +22,7 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.forms import forms_of
 from adabest.engine.client_side import ClientSide
 from adabest.engine.distributed.conductor import Conductor, RankedEngine
+from adabest.engine.distributed.rank_device import choose_device
 from adabest.engine.distributed.ranked_clients import RankedClients
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.service import RankService
@@ -100,7 +101,7 @@ class RankJob:
         machine = {name: getattr(config, name) for name in _OF_MACHINE}
         self._conductor.carry_out(
             "group",
-            lambda order: self.service.collect(lambda: use_device(self.ranks, config)),
+            lambda order: self.service.collect(lambda: choose_device(self.ranks, config.device, config.backend)),
             machine=machine,
             threads=threads,
         )
@@ -180,29 +181,6 @@ class RankJob:
                     )
         run = self._conductor.add(number, built.parts)
         return lambda algorithm, task, initial, memory: RankedClients(self._conductor, run)
-
-
-def use_device(ranks: Ranks, config: Config) -> None:
-    """Chooses this rank's GPU, and how its vectors travel.
-
-    Raises:
-        InputError: If there is no such GPU.
-    """
-    if not config.device.startswith("cuda"):
-        if config.backend == "nccl":
-            raise InputError("backend nccl sends vectors between GPUs; use --device cuda, or --backend gloo")
-        return
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = torch.device(config.device).index
-    wanted = ranks.local_rank if index is None else index
-    if wanted >= count:
-        raise InputError(
-            f"device {config.device!r}: rank {ranks.rank} needs GPU {wanted} of its machine, which has {count}; start "
-            "as many ranks as there are GPUs, or use --device cpu"
-        )
-    device = torch.device("cuda", wanted)
-    torch.cuda.set_device(device)
-    ranks.use_device(device, config.backend or "nccl")
 
 
 def digests(built: "BuiltParts") -> dict[str, str]:
