@@ -16,7 +16,7 @@ import pytest
 from forked_ranks import ForkedProcess, Launcher
 from ranked import Ended, plain_environment, rank_environment
 from ranked_runs import CASES, make_cases, make_comparisons
-from tiny_runs import HELPERS, RESULTS, arguments, resume, run, tiny
+from tiny_runs import HELPERS, RESULTS, arguments, log, resume, run, tiny
 
 import adabest
 from adabest.cli.rank_command import answer_in_job
@@ -322,5 +322,6 @@ def test_torchrun_restarts_a_killed_rank_and_the_run_goes_on(tmp_path: Path, str
     line = [*command, "-m", "adabest", "run", *arguments(**settings)]
     ended = subprocess.run(line, cwd=HELPERS, env=variables, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "was lost" in ended.stderr
+    assert "exitcode: -9" in ended.stderr  # of rank 1; torchrun may end rank 0 before it can say so
+    assert re.search(r"resumes after round [1-9]", log(folder))
     assert_same_results(straight, folder)
