@@ -82,7 +82,7 @@ def test_whoever_reads_the_state_settles_it(look: Any) -> None:
     look(simulation)
     assert simulation.state.round == 0
     assert not simulation._unsettled
-    with pytest.raises(Diverged, match="in round 1 is left out.*training loss at local step"):
+    with pytest.raises(Diverged, match=r"in round 1 is left out.*training loss at local step"):
         simulation.step()
 
 

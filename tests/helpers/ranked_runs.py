@@ -5,21 +5,28 @@ As a script, it is one process of a job: it makes all ``CASES`` below a folder, 
 
 import functools
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
+from figures import catch_figures
 from relatives import FedDane
+from tiny_runs import stripes
 from torch import Tensor
 
 import adabest
 from adabest.algorithms.base import ClientContext, Replies, ServerContext, Update
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddyn import FedDyn
 from adabest.cli.rank_command import answer_in_job
+from adabest.data.dataset import Dataset
 from adabest.registry import naming
 from adabest.runs.rank_job import current_job
 
@@ -127,6 +134,16 @@ class FailingElsewhere(FedAvg):
         return super().client_finish(client, message, model, context)
 
 
+@dataclass(frozen=True)
+class DyingOnce(FedDyn):
+    """FedDyn that kills rank 1 in round 10, unless torchrun has started it again."""
+
+    def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
+        if context.round == 10 and os.environ.get("RANK") == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().client_finish(client, message, model, context)
+
+
 class UndeclaredReply(NamedTuple):
     """θ_i and n_i, of which nothing is said."""
 
@@ -141,6 +158,12 @@ class Undeclared(FedAvg):
     Reply = UndeclaredReply  # type: ignore[assignment]
 
 
+def stripes_of_rank() -> Dataset:
+    """A data set that isn't the same at all ranks."""
+    data = stripes()
+    return replace(data, y_train=(data.y_train + int(os.environ["RANK"])) % data.classes)
+
+
 def make_cases(folder: Path, cases: Sequence[str]) -> int:
     """Makes runs, one after another."""
     with naming(trust=True):
@@ -152,7 +175,8 @@ def make_cases(folder: Path, cases: Sequence[str]) -> int:
 
 def make_comparisons(folder: Path) -> int:
     """Makes comparisons of two and of three runs, and a sweep in which a run diverges."""
-    with naming(trust=True):
+    with naming(trust=True), pytest.MonkeyPatch.context() as patch:
+        catch_figures(patch)
         settings = {**STRIPES, "show": False}
         adabest.compare(algorithms=["adabest", "fedavg"], seeds=[3], out=folder / "two", **settings)
         adabest.compare(algorithms=["tiny_runs:Bomb", "adabest", "feddyn"], seeds=[0], out=folder / "three", **settings)

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from adabest.cli.exit_codes import BAD_INPUT, INTERRUPTED, MACHINE_FAILED
+from adabest.cli.failures import tell_failure
 from adabest.errors import AdabestError, InputError, Interrupted, RankLost
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ def answer_in_job(given: list[str], answer: Callable[[], int]) -> int:
     """
     from adabest.engine.distributed.place import Place
 
-    deadline = _deadline()
     place = Place.of(os.environ)
+    deadline = _deadline()
     _share_cores(place.local_size)
     from adabest.engine.distributed.ranks import Ranks
     from adabest.engine.memory_tiers import share_machine
     from adabest.stop_requests import notice_requests
 
     share_machine(place.local_size)
-    ranks = Ranks.join(os.environ, deadline)
+    ranks = Ranks.join(os.environ, deadline or _DEFAULT_DEADLINE)
     ranks.while_waiting = notice_requests
     try:
         from adabest.runs.rank_job import facts_of_process
 
-        facts = ranks.collect(facts_of_process(given))
+        facts = ranks.collect({**facts_of_process(given), DEADLINE: str(deadline)})
         if facts is None:
             return _serve(ranks, given)
         return _conduct(ranks, facts, answer)
@@ -58,6 +58,10 @@ def _conduct(ranks: "Ranks", facts: list[Any], answer: Callable[[], int]) -> int
     job = RankJob(ranks)
     code = 1  # of a traceback
     try:
+        if _deadline() is None:  # only now, so that one rank says it
+            raise InputError(
+                f"{DEADLINE}={os.environ[DEADLINE]!r} should be a number of seconds, at least {_LEAST_DEADLINE:g}"
+            )
         compare_facts(facts, ranks.hosts)
         with job.entered():
             code = answer()
@@ -88,24 +92,18 @@ def _serve(ranks: "Ranks", given: list[str]) -> int:
         return serve(ranks, given)
     except RankLost as lost:
         if "rank 0" in str(lost) and not lost.tells_itself:  # else rank 0 says it
-            print(f"adabest: {lost}", file=sys.stderr, flush=True)
+            tell_failure(lost)
         return MACHINE_FAILED
 
 
-def _deadline() -> float:
-    """Seconds after which a silent rank is lost.
-
-    Raises:
-        InputError: If the variable isn't a number of seconds.
-    """
+def _deadline() -> float | None:
+    """Seconds after which a silent rank is lost; None if the variable isn't a number of seconds."""
     text = os.environ.get(DEADLINE, str(_DEFAULT_DEADLINE))
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not _LEAST_DEADLINE <= seconds < float("inf"):
-        raise InputError(f"{DEADLINE}={text!r} should be a number of seconds, at least {_LEAST_DEADLINE:g}")
-    return seconds
+    return seconds if _LEAST_DEADLINE <= seconds < float("inf") else None
 
 
 def _share_cores(processes: int) -> None:

@@ -44,10 +44,10 @@ def stacked_norms(request: Request) -> Tensor:
 
 
 def norms_of_rows(rows: Tensor) -> Tensor:
-    """The norm of each row of ``[at most 32, P]``, float64, which doesn't depend on how many there are, or on the place.
+    """The norm of each row of ``[at most 32, P]``, float64, which doesn't depend on how many there are or on its place.
 
-    On a GPU the order of a sum depends on the shape of the whole, and on the addresses at which rows begin. So these are
-    always the same.
+    On a GPU the order of a sum depends on the shape of the whole, and on the addresses at which rows begin. So these
+    are always the same.
     """
     clients, length = rows.shape
     apart = rows.new_zeros(_STACKED_CLIENTS, -(-length // _ROUND) * _ROUND)[:, :length]

@@ -84,7 +84,7 @@ class Columns(NamedTuple):
     """The columns of a table of facts about replies: the names of the fields that each is about.
 
     Attributes:
-        sizes: Every field, for its largest number without the sign; NaN if one isn't a number.
+        sizes: Every field, for a number that is finite if all of its own are.
         weights: The fields that weigh others in means, for their values.
         norms: The vectors, for their norms; none if there is no limit.
     """
@@ -116,7 +116,7 @@ def inspect(columns: Columns, cloud: Tensor, replies: Any) -> Tensor:
         replies: The replies as one NamedTuple of tensors, with a first dimension for the clients.
     """
     forms, clients = forms_of(type(replies)), len(replies[0])
-    sizes = [_largest(getattr(replies, name).reshape(clients, -1)) for name in columns.sizes]
+    sizes = [finite_if_all_are(getattr(replies, name).reshape(clients, -1)) for name in columns.sizes]
     weights = [getattr(replies, name).reshape(clients) for name in columns.weights]
     norms = [_norms(getattr(replies, name), cloud if forms[name] is Form.MODEL else None) for name in columns.norms]
     return torch.stack([fact.to(torch.float64) for fact in (*sizes, *weights, *norms)], dim=1)
@@ -241,7 +241,7 @@ def suspicions(columns: Columns, replies: Any, means: Sequence[Tensor], states: 
     """
     vectors = [mean for mean in means if mean.numel() > 1]
     kept = [field for field in states if field.is_floating_point() and field.numel() > 0]
-    sizes = [_largest(vector.flatten()) for vector in (*vectors, *kept)]
+    sizes = [finite_if_all_are(vector.flatten()) for vector in (*vectors, *kept)]
     weights = list[Tensor]()
     for name, field in replies._asdict().items():
         if field[0].numel() == 1 and field.is_floating_point():
@@ -268,7 +268,7 @@ def sound_states(new: Any, old: Any) -> Any:
     floats = [field for field in new if field.is_floating_point() and field.ndim > 0]
     if not floats:
         return new
-    sound = torch.stack([torch.isfinite(_largest(field)) for field in floats]).all(dim=0)
+    sound = torch.stack([torch.isfinite(finite_if_all_are(field)) for field in floats]).all(dim=0)
     if bool(sound.all()):
         return new
     return type(new)(*(torch.where(sound[..., None], own, before) for own, before in zip(new, old, strict=True)))
@@ -288,8 +288,18 @@ def _limits(limit: NormLimit, norms: Tensor, remembered: Tensor | None, mask: Te
     return torch.where(median.isnan(), torch.inf, limit.value * median)
 
 
-def _largest(rows: Tensor) -> Tensor:
-    """The largest number of each row without its sign; what isn't a number stays."""
+def finite_if_all_are(rows: Tensor) -> Tensor:
+    """A number for each row, which is finite if and only if all numbers of the row are.
+
+    On a GPU it is the largest without its sign, by one operation. On a CPU that would take twenty times as long as a
+    sum. A sum with a number that isn't finite isn't, either; but it may also overflow, so then the largest is found.
+    """
+    if not rows.is_floating_point():
+        return rows.new_zeros(rows.shape[:-1], dtype=torch.float64)
+    if not rows.is_cuda:
+        sums = rows.sum(dim=-1)
+        if math.isfinite(sums.sum().item()):
+            return sums
     largest: Tensor = torch.linalg.vector_norm(rows, ord=torch.inf, dim=-1)
     return largest
 

@@ -20,7 +20,7 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection, Suspicions
+from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection, Suspicions, finite_if_all_are
 from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
@@ -519,8 +519,8 @@ class _Health(NamedTuple):
     Attributes:
         round: The round.
         received: What was received in its phases.
-        numbers: The largest numbers in the cloud and in the aggregate, without their signs, then those of the doubts
-            that aren't finite if something is wrong, then those that are below zero.
+        numbers: Two that are finite if the cloud and the aggregate are, then those of the doubts that aren't finite if
+            something is wrong, then those that are below zero.
         doubted_weights: How many the last ones are.
     """
 
@@ -532,12 +532,11 @@ class _Health(NamedTuple):
     @classmethod
     def of(cls, after: State, received: Sequence[Received], doubts: Sequence[Suspicions]) -> "_Health":
         """Asks for the facts about a round."""
-        # One operation each, which keeps what isn't a number; isfinite and all would be five.
-        largest = [torch.linalg.vector_norm(model, ord=torch.inf) for model in (after.cloud, after.aggregate)]
+        models = [finite_if_all_are(model) for model in (after.cloud, after.aggregate)]
         sizes = [size for doubt in doubts for size in doubt.sizes]
         weights = [weight for doubt in doubts for weight in doubt.weights]
-        dtype = largest[0].dtype
-        numbers = [number if number.dtype == dtype else number.to(dtype) for number in (*largest, *sizes, *weights)]
+        dtype = models[0].dtype
+        numbers = [number if number.dtype == dtype else number.to(dtype) for number in (*models, *sizes, *weights)]
         return cls(after.round, tuple(received), Arrival(torch.stack(numbers)), len(weights))
 
     def is_sound(self) -> bool:
@@ -548,8 +547,8 @@ class _Health(NamedTuple):
 
     def lost_model(self) -> str | None:
         """The model that isn't finite, in words; None if both are. Waits until it is known."""
-        largest = zip(("cloud", "aggregate"), self.numbers.read().tolist(), strict=False)
-        return next((f"the {name} model isn't finite" for name, size in largest if not math.isfinite(size)), None)
+        found = zip(("cloud", "aggregate"), self.numbers.read().tolist(), strict=False)
+        return next((f"the {name} model isn't finite" for name, number in found if not math.isfinite(number)), None)
 
     def is_answered(self) -> bool:
         """Whether a reply was accepted."""
@@ -560,6 +559,7 @@ class _Health(NamedTuple):
         rejections = {
             rejection.client: rejection
             for one in reversed(self.received)  # the reason of a client is that of its first phase
+            if not all(one.verdict.accepted)  # else nobody needs to know how their training went
             for rejection in one.verdict.rejections(self.round, one.scores_by_client())
         }
         return sorted(rejections.values())

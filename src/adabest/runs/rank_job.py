@@ -22,6 +22,7 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.forms import forms_of
 from adabest.engine.client_side import ClientSide
 from adabest.engine.distributed.conductor import Conductor, RankedEngine
+from adabest.engine.distributed.rank_device import choose_device, connect_devices, refuse_shared_device
 from adabest.engine.distributed.ranked_clients import RankedClients
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.service import RankService
@@ -111,11 +112,11 @@ class RankJob:
 
     def _choose_devices(self, config: Config) -> None:
         def refuse_shared(found: list[Any]) -> dict[str, Any]:
-            refuse_shared_device(config, list(zip(self.ranks.hosts, found, strict=True)))
+            refuse_shared_device(self.ranks.hosts, found, config.backend)
             return {}
 
-        self.service.agree(lambda: choose_device(self.ranks, config), refuse_shared)
-        connect_devices(self.ranks, config)
+        self.service.agree(lambda: choose_device(self.ranks, config.device, config.backend), refuse_shared)
+        connect_devices(self.ranks, config.device, config.backend)
 
     def make_apart(
         self, runs: Sequence[Sequence[Mapping[str, Any]]], at_a_time: int | None, own: Callable[[], None]
@@ -183,55 +184,6 @@ class RankJob:
                     )
         run = self._conductor.add(number, built.parts)
         return lambda algorithm, task, initial, memory: RankedClients(self._conductor, run)
-
-
-def choose_device(ranks: Ranks, config: Config) -> int | None:
-    """Chooses this rank's GPU; None if it needs none.
-
-    Raises:
-        InputError: If there is no such GPU.
-    """
-    if not config.device.startswith("cuda"):
-        if config.backend == "nccl":
-            raise InputError("backend nccl sends vectors between GPUs; use --device cuda, or --backend gloo")
-        return None
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = torch.device(config.device).index
-    wanted = ranks.local_rank if index is None else index
-    if wanted >= count:
-        raise InputError(
-            f"device {config.device!r}: rank {ranks.rank} needs GPU {wanted} of its machine, which has {count}; start "
-            "as many ranks as there are GPUs, or use --device cpu"
-        )
-    torch.cuda.set_device(wanted)
-    return wanted
-
-
-def refuse_shared_device(config: Config, devices: Sequence[tuple[str, int | None]]) -> None:
-    """Refuses a GPU of several ranks where NCCL, which can't serve it, is to send vectors.
-
-    Args:
-        config: The configuration.
-        devices: The host and the GPU of each rank.
-
-    Raises:
-        InputError: If two ranks have the same GPU.
-    """
-    if not config.device.startswith("cuda") or config.backend == "gloo":
-        return
-    for rank, device in enumerate(devices):
-        other = devices.index(device)
-        if other < rank:
-            raise InputError(
-                f"ranks {other} and {rank} share GPU {device[1]} of {device[0]}, which NCCL can't serve; use --device "
-                "cuda, which gives each rank a GPU of its own, or --backend gloo"
-            )
-
-
-def connect_devices(ranks: Ranks, config: Config) -> None:
-    """Connects the GPUs of all ranks, which have chosen theirs."""
-    if config.device.startswith("cuda"):
-        ranks.use_device(torch.device("cuda", torch.cuda.current_device()), config.backend or "nccl")
 
 
 def digests(built: "BuiltParts") -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from adabest.data.dataset import Dataset
 from adabest.engine.distributed.phase_exchange import Order
 from adabest.engine.distributed.placement import Slices
+from adabest.engine.distributed.rank_device import choose_device, connect_devices
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.run_share import RunShare
 from adabest.engine.distributed.service import RankService
@@ -18,7 +19,7 @@ from adabest.runs.build import build_parts, make_engine
 from adabest.runs.execution import run_lanes
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.rank_job import choose_device, connect_devices, digests
+from adabest.runs.rank_job import digests
 from adabest.runs.run_loop import PendingRun
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
@@ -80,7 +81,7 @@ class _Worker:
                 case "group":
                     config = Config(**order["machine"])
                     service.collect(lambda: self._begin_group(config, order["threads"]))
-                    connect_devices(service.ranks, config)
+                    connect_devices(service.ranks, config.device, config.backend)
                 case "ungroup":
                     self._end_group()
                 case "build":
@@ -97,7 +98,7 @@ class _Worker:
 
     def _begin_group(self, config: Config, threads: int) -> int | None:
         """Makes an engine, and enters the process settings of a group of runs; returns the GPU."""
-        device = choose_device(self._service.ranks, config)
+        device = choose_device(self._service.ranks, config.device, config.backend)
         self._group.enter_context(ProcessSettings.of_machine(config, threads).entered())
         self._service.engine = make_engine(config)(self._requests.heartbeat)
         return device
