@@ -20,7 +20,7 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import MODEL, ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.gate import MOST_SKIPPED, Gate, GateNotes, Rejection
+from adabest.engine.gate import MOST_SKIPPED, Gate, GateNotes, Rejection, finite_if_all_are
 from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
@@ -462,19 +462,18 @@ class _Health(NamedTuple):
     Attributes:
         round: The round.
         received: What was received in its phases.
-        largest: The largest numbers in the cloud and in the aggregate, without their signs, ``[2]``.
+        models: Numbers that are finite if the cloud and the aggregate are, ``[2]``.
     """
 
     round: int
     received: tuple[Received, ...]
-    largest: Arrival
+    models: Arrival
 
     @classmethod
     def of(cls, after: State, received: Sequence[Received]) -> "_Health":
         """Asks for the facts about a round."""
-        # One operation each, which keeps what isn't a number; isfinite and all would be five.
-        largest = [torch.linalg.vector_norm(model, ord=torch.inf) for model in (after.cloud, after.aggregate)]
-        return cls(after.round, tuple(received), Arrival(torch.stack(largest)))
+        found = [finite_if_all_are(model) for model in (after.cloud, after.aggregate)]
+        return cls(after.round, tuple(received), Arrival(torch.stack(found)))
 
     @property
     def was_known(self) -> bool:
@@ -484,12 +483,12 @@ class _Health(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether nothing needs to be waited for."""
-        return self.largest.is_there and self.was_known
+        return self.models.is_there and self.was_known
 
     def lost_model(self) -> str | None:
         """The model that isn't finite, in words; None if both are. Waits until it is known."""
-        largest = zip(("cloud", "aggregate"), self.largest.read().tolist(), strict=True)
-        return next((f"the {name} model isn't finite" for name, size in largest if not math.isfinite(size)), None)
+        found = zip(("cloud", "aggregate"), self.models.read().tolist(), strict=True)
+        return next((f"the {name} model isn't finite" for name, number in found if not math.isfinite(number)), None)
 
     def is_answered(self) -> bool:
         """Whether a reply was accepted; waits until it is known."""
@@ -500,6 +499,7 @@ class _Health(NamedTuple):
         rejections = {
             rejection.client: rejection
             for one in reversed(self.received)  # the reason of a client is that of its first phase
+            if len(one.verdict.accepted()) < len(one.clients)  # else nobody needs to know how their training went
             for rejection in one.verdict.rejections(self.round, one.scores_by_client())
         }
         return sorted(rejections.values())
