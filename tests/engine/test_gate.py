@@ -23,7 +23,7 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import states_by_client
-from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, inspect, judge, remember
+from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, finite_if_all_are, inspect, judge, remember
 from adabest.engine.gate_rules import Gate, NormLimit
 from adabest.engine.interface import Answers, Request
 from adabest.engine.lanes import Lane, advance, advance_together
@@ -280,6 +280,21 @@ def test_a_model_is_measured_by_its_difference_and_any_other_vector_by_itself() 
     replies = algorithm.reply_type(0)(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 4.0]]))
     _, _, norms = columns.parts(inspect(columns, torch.tensor([3.0, 3.0]), replies))
     assert norms.tolist() == [[1.0, 5.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_are_finite_if_all_their_numbers_are(dtype: torch.dtype, bad: float) -> None:
+    """Their sums may be beyond all numbers, too."""
+    rows_of = torch.full((4, 9), torch.finfo(dtype).max, dtype=dtype)
+    rows_of[1, 3] = bad
+    rows_of[2] = 0
+    rows_of[3, [0, 5]] = torch.tensor([math.inf, -math.inf], dtype=dtype)
+    assert torch.isfinite(finite_if_all_are(rows_of)).tolist() == [True, False, True, False]
+
+
+def test_whole_numbers_are_finite() -> None:
+    assert finite_if_all_are(torch.full((2, 1), 2**62)).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("text", ["-1", "abc", "0", "0x", "nan", "inf", "x", "", "10 x y", "-2x"])
