@@ -48,8 +48,8 @@ def page(found: Row) -> str:
         _placement_words(found["placement"]),
         "## Many GPUs, by arithmetic\n",
         _arithmetic_words(found),
-        f"Rates and orders were measured on {machine.words(rates)}. Commit {rates['commit']}, {rates['date']}: "
-        f"{rates['command']}.\n",
+        _source("Rates", rates),
+        _source("Orders and answers", found["control"]["run"]),
         rates_table(found["rates"]["microseconds"]).markdown(),
         links_table().markdown(),
     ]
@@ -69,6 +69,10 @@ def _commands(found: Row) -> list[str]:
         f"<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
         for run in runs.values()
     ]
+
+
+def _source(what: str, run: Row) -> str:
+    return f"{what}: {machine.words(run)}. Commit {run['commit']}, {run['date']}. By {run['command']}.\n"
 
 
 def jobs_table(jobs: Row) -> Table:
@@ -232,7 +236,7 @@ def _overhead(found: Row) -> str:
         f"The first job is the least that a round can be, so its difference is what ranks cost whatever the model: "
         f"{_ms(arms['1']['seconds'] - arms['alone']['seconds'])} ms with 1 rank, "
         f"{_ms(arms['2']['seconds'] - arms['alone']['seconds'])} ms with 2, "
-        f"{_ms(arms['4']['seconds'] - arms['alone']['seconds'])} ms with 4. On 16 cores of their own it is "
+        f"{_ms(arms['4']['seconds'] - arms['alone']['seconds'])} ms with 4. On a machine of 16 cores it is "
         f"{_ms(own['1'] - own['alone'])} ms with 1, {extra}. It goes into orders and answers: some ten operations a "
         "round, each of which ends when the slowest process has been given a core.\n"
     )
@@ -242,8 +246,8 @@ def _placement_words(placed: Row) -> str:
     ratios = [job["arms"]["home"]["seconds_ratio"] for job in placed.values()]
     return (
         f"Training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long here. Seconds scatter more than "
-        "that between repeats, so they decide nothing: the choice rests on the steps and states above, which are exact, "
-        "and on the arithmetic.\n"
+        "that between repeats, so they decide nothing: the choice rests on the steps and states above, which are "
+        "exact, and on the arithmetic.\n"
     )
 
 
