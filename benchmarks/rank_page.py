@@ -48,8 +48,8 @@ def page(found: Row) -> str:
         _placement_words(found["placement"]),
         "## Many GPUs, by arithmetic\n",
         _arithmetic_words(found),
-        f"Rates and orders were measured on {machine.words(rates)}. Commit {rates['commit']}, {rates['date']}: "
-        f"{rates['command']}.\n",
+        _source("Rates", rates),
+        _source("Orders and answers", found["control"]["run"]),
         rates_table(found["rates"]["microseconds"]).markdown(),
         links_table().markdown(),
     ]
@@ -65,10 +65,14 @@ def _commands(found: Row) -> list[str]:
     rows = [*found["jobs"].values(), *found["placement"].values()]
     runs = {json.dumps(row["run"], sort_keys=True): row["run"] for row in rows}
     return [
-        f"{machine.words(run)}; other programs ran on it, too. Commit {run['commit']}, {run['date']}:\n\n"
+        f"{machine.words(run)}; other programs ran at the same time. Commit {run['commit']}, {run['date']}:\n\n"
         f"<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
         for run in runs.values()
     ]
+
+
+def _source(what: str, run: Row) -> str:
+    return f"{what}: {machine.words(run)}. Commit {run['commit']}, {run['date']}. By {run['command']}.\n"
 
 
 def jobs_table(jobs: Row) -> Table:
@@ -232,7 +236,7 @@ def _overhead(found: Row) -> str:
         f"The first job is the least that a round can be, so its difference is what ranks cost whatever the model: "
         f"{_ms(arms['1']['seconds'] - arms['alone']['seconds'])} ms with 1 rank, "
         f"{_ms(arms['2']['seconds'] - arms['alone']['seconds'])} ms with 2, "
-        f"{_ms(arms['4']['seconds'] - arms['alone']['seconds'])} ms with 4. On 16 cores of their own it is "
+        f"{_ms(arms['4']['seconds'] - arms['alone']['seconds'])} ms with 4. On a machine of 16 cores it is "
         f"{_ms(own['1'] - own['alone'])} ms with 1, {extra}. It goes into orders and answers: some ten operations a "
         "round, each of which ends when the slowest process has been given a core.\n"
     )
@@ -241,8 +245,9 @@ def _overhead(found: Row) -> str:
 def _placement_words(placed: Row) -> str:
     ratios = [job["arms"]["home"]["seconds_ratio"] for job in placed.values()]
     return (
-        f"Training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long here. On cores that other "
-        "programs use, too, a rank with more steps isn't always the one that ends last; steps and states are exact.\n"
+        f"Training at home takes {min(ratios):.2f} to {max(ratios):.2f} times as long here. Seconds scatter more than "
+        "that between repeats, so they decide nothing: the choice rests on the steps and states above, which are "
+        "exact, and on the arithmetic.\n"
     )
 
 
@@ -285,10 +290,14 @@ the command checks it. The command that measures writes this page.
 """
 
 _MEASURED = """\
-Medians of repeats that go round all arms; ratios are of arms in the same repeat. With two cores, two ranks can't be
-faster than one process that uses both: what counts here is the overhead. Where more ranks seem to be faster, the other
-programs are the cause: four processes get a larger part of the cores than one. So look at the CPU time first.
-Milliseconds in exchanges are those of vectors, with the time spent waiting for other ranks.
+Medians of repeats that go round all arms; ratios are of arms in the same repeat. The cores were busy with other
+programs most of the time, so seconds scatter by a factor of two, and a ratio of seconds between .5 and 2 means
+little. With two cores of its own, one process without ranks uses both, and more ranks have nothing to gain: what
+counts here is the overhead. Milliseconds in exchanges are those of vectors, with the time spent waiting for others.
+
+With the CNN, ranks take less CPU time than one process. That is no gain of ranks: in three pairs of further runs, a
+process without ranks took 1.4 to 1.6 s of CPU time a round with `--threads 2`, its default here, and .9 to 1.0 s with
+`--threads 1`, as much as ranks, which have one thread each.
 """
 
 _BYTES = """\
