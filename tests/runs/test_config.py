@@ -67,6 +67,7 @@ EVERYTHING: dict[str, Any] = {
     "device": "cpu",
     "precision": "float64",
     "clients_in_parallel": 2,
+    "backend": "gloo",
     "threads": 1,
     "client_memory": "1MiB",
     "client_device_memory": "2MiB",

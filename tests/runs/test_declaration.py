@@ -82,7 +82,7 @@ class TestDeclaredNames:
 
     def test_what_runs_on_disk_depend_on_is_unchanged(self) -> None:
         """Folders of earlier versions were named and compared by these."""
-        assert ENVIRONMENT_SETTINGS == ("data_dir", "tensorboard", "loggers")
+        assert ENVIRONMENT_SETTINGS == ("data_dir", "tensorboard", "loggers", "backend")
         sizes = ("client_memory", "client_device_memory", "client_disk")
         assert ("clients_in_parallel", *sizes) == LIMIT_SETTINGS
         beside = {name for name, one in SETTINGS.items() if one.meaning.identity is not Identity.RESULT}

@@ -171,6 +171,11 @@ class SharedSettings(TypedDict, total=False):
     default bf16 for the batched engine on a GPU, and float32 elsewhere.
     """
 
+    backend: Literal["gloo", "nccl"] | None
+    """How vectors on GPUs travel between the processes of a torchrun job: nccl, or gloo through the machines' memory.
+    By default nccl.
+    """
+
     clients_in_parallel: int | None
     """How many clients train at a time at most. By default as many as fit into memory."""
 
@@ -263,6 +268,11 @@ class ExecutionSettings(TypedDict, total=False):
     """Number format of models and states, float32 or float64. With bf16, activations and products of local training are
     in bfloat16, and all sums, models and states in float32. With tf32, products are made by a GPU's matrix units. By
     default bf16 for the batched engine on a GPU, and float32 elsewhere.
+    """
+
+    backend: Literal["gloo", "nccl"] | None
+    """How vectors on GPUs travel between the processes of a torchrun job: nccl, or gloo through the machines' memory.
+    By default nccl.
     """
 
     clients_in_parallel: int | None

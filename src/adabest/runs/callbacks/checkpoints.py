@@ -170,7 +170,8 @@ class Checkpoints(Callback):
         self._seconds_of_writing = time.monotonic() - begun
 
     def _save_last_round(self, run: RunView) -> None:
-        if self._seen_round == run.round > self._saved_round and run.stop_reason is None:
+        # A run that went back to a round before has seen later ones, too.
+        if self._seen_round >= run.round > self._saved_round and run.stop_reason is None:
             self.save(run, in_background=False)
 
     def _is_due(self, run: RunView) -> bool:
