@@ -516,7 +516,7 @@ class TestDigest:
     def test_all_other_settings_count(self) -> None:
         config, _ = resolve(EVERYTHING)
         digests = {config.digest()}
-        execution = {"data_dir", "checkpoint_every", "threads", "device", "tensorboard", "loggers"}
+        execution = {"data_dir", "checkpoint_every", "threads", "device", "tensorboard", "loggers", "backend"}
         execution |= {"clients_in_parallel", "client_memory", "client_device_memory", "client_disk"}
         others = EVERYTHING.keys() - execution - OWN
         for name in others:

@@ -218,6 +218,13 @@ def judge(
     return Verdict(clients, mask.tolist(), torch.cat([facts, limits.expand(len(facts), -1)], dim=1), columns, faults)
 
 
+def are_good(columns: Columns, replies: Any) -> bool:
+    """Whether all replies are finite, and no weight is below zero; False also where it takes a closer look to tell."""
+    fields = [field for field in replies if field.is_floating_point()]
+    weights = [getattr(replies, name) for name in columns.weights]
+    return all(math.isfinite(float(field.sum())) for field in fields) and all(float(w.min()) >= 0 for w in weights)
+
+
 class Suspicions(NamedTuple):
     """What tells, once it is known, that one of the replies that were assumed to be good isn't.
 

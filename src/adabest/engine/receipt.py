@@ -6,7 +6,17 @@ from typing import NamedTuple
 from torch import Tensor
 
 from adabest.algorithms.base import Replies
-from adabest.engine.gate import Columns, Suspicions, Verdict, inspect, judge, remember, sound_states, suspicions
+from adabest.engine.gate import (
+    Columns,
+    Suspicions,
+    Verdict,
+    are_good,
+    inspect,
+    judge,
+    remember,
+    sound_states,
+    suspicions,
+)
 from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Request, TrainingScores, stacked_states
 from adabest.engine.reduction import reduce_replies
@@ -65,6 +75,15 @@ def receive(request: Request, answers: Answers, gate: Gate, remembered: Tensor |
         remembered: The norms of replies accepted before in this phase.
     """
     columns = Columns.of(request.algorithm, request.context.phase, gate.limit)
+    if not columns.norms and not answers.faults and are_good(columns, answers.replies):
+        everyone = Verdict(answers.clients, [True] * len(answers.clients))
+        answers = with_sound_states(request, answers)
+        return _received(
+            request,
+            answers,
+            everyone,
+            lambda: (reduce_replies(request.algorithm.means, answers.clients, answers.replies), None),
+        )
     facts = inspect(columns, request.message.cloud, answers.replies)
     verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults)
     answers = with_sound_states(request, answers)
