@@ -33,6 +33,8 @@ else
     command=(run "$@" --out "$folder")
 fi
 
+# srun takes the cores of a task from sbatch only if it is told.
+[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 srun --ntasks-per-node=1 torchrun \
     --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="$ranks" --max-restarts=3 \
     --rdzv-backend=c10d --rdzv-endpoint="$first:$port" --rdzv-id="$SLURM_JOB_ID" \

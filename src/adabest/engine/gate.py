@@ -10,7 +10,7 @@ isn't arrives later, and then the round is made again, with a judgement.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -237,16 +237,20 @@ class Suspicions(NamedTuple):
     weights: list[Tensor]
 
 
-def suspicions(columns: Columns, replies: Any, means: Sequence[Tensor], states: Any) -> Suspicions:
+def suspicions(
+    columns: Columns, replies: Any, means: Sequence[Tensor], averaged: Collection[str], states: Any
+) -> Suspicions:
     """What to look at later, in as few operations as possible: a mean isn't finite if one of its terms isn't.
 
     Args:
         columns: What a judgement would look at.
         replies: The replies as one NamedTuple of tensors, with a first dimension for the clients.
         means: Their means.
+        averaged: The names of the fields that are in means.
         states: What the clients keep.
     """
     vectors = [mean for mean in means if mean.numel() > 1]
+    vectors += [v for name, v in replies._asdict().items() if name not in averaged and v[0].numel() > 1]
     kept = [field for field in states if field.is_floating_point() and field.numel() > 0]
     sizes = [finite_if_all_are(vector.flatten()) for vector in (*vectors, *kept)]
     weights = list[Tensor]()
@@ -259,9 +263,9 @@ def suspicions(columns: Columns, replies: Any, means: Sequence[Tensor], states: 
 
 
 def remember(remembered: Tensor | None, facts: Tensor, columns: Columns, accepted: Sequence[bool]) -> Tensor:
-    """The norms of the last accepted replies, ``[vectors, at most REMEMBERED_NORMS]``; NaN for one left out."""
+    """The norms of the last accepted replies, ``[vectors, at most REMEMBERED_NORMS]``."""
     _, _, norms = columns.parts(facts.cpu())
-    latest = torch.where(torch.tensor(accepted)[:, None], norms, torch.nan).T
+    latest = norms[torch.tensor(accepted)].T
     return (latest if remembered is None else torch.cat([remembered, latest], dim=1))[:, -REMEMBERED_NORMS:]
 
 
@@ -289,9 +293,8 @@ def _limits(limit: NormLimit, norms: Tensor, remembered: Tensor | None, mask: Te
     if not limit.of_median:
         return norms.new_full((norms.shape[1],), limit.value)
     median = torch.where(mask[:, None], norms, torch.nan).nanmedian(dim=0).values
-    if remembered is not None:
-        before = remembered.nanmedian(dim=1).values
-        median = torch.where(before.isnan(), median, before)
+    if remembered is not None and remembered.shape[1] > 0:
+        median = remembered.median(dim=1).values
     return torch.where(median.isnan(), torch.inf, limit.value * median)
 
 

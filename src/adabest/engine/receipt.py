@@ -59,7 +59,9 @@ def assume(request: Request, answers: Answers) -> Received:
 
     def reduce() -> tuple[Replies, Suspicions]:
         reduced = reduce_replies(request.algorithm.means, answers.clients, answers.replies)
-        return reduced, suspicions(columns, answers.replies, reduced.all_means(), answers.states)
+        return reduced, suspicions(
+            columns, answers.replies, reduced.all_means(), request.algorithm.means, answers.states
+        )
 
     verdict = Verdict(answers.clients, [True] * len(answers.clients))
     return _received(request, answers, verdict, reduce)

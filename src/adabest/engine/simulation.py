@@ -371,6 +371,8 @@ class Simulation:
     def restore(self, snapshot: Snapshot) -> None:
         """Continues from a snapshot, which must come from the same set-up."""
         self._unsettled.clear()
+        self._judged_rounds.clear()
+        self._client_side.forget()
         self.state = State.from_snapshot(snapshot, type(self.state.server), self._memory.device, self._client_side)
         self._roster = self._roster_before_round_one()
         self._roster.restore(

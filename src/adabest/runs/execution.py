@@ -172,7 +172,9 @@ def can_be_made_apart(runs: Sequence[PendingRun]) -> bool:
     Then nothing needs to be exchanged between ranks, and none waits for another before the end.
     """
     job = current_job()
-    return job is not None and 1 < job.ranks.size <= len(runs) and not any(run.callbacks for run in runs)
+    if job is None or not 1 < job.ranks.size <= len(runs):
+        return False
+    return not any(run.callbacks for run in runs) and len({run.config.device for run in runs}) == 1
 
 
 def make_apart(
@@ -196,7 +198,12 @@ def make_apart(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ranks-") as mark:
         orders = [[_order(run, mark.name) for run in runs[rank::size]] for rank in range(size)]
-        job.make_apart(orders, at_a_time, lambda: run_lanes(runs[0::size], at_a_time=at_a_time, ended=ended, show=show))
+        job.make_apart(
+            orders,
+            at_a_time,
+            lambda: run_lanes(runs[0::size], at_a_time=at_a_time, ended=ended, show=show),
+            device=runs[0].config.device,
+        )
     for rank in range(1, size):
         for run in runs[rank::size]:
             ended(run)

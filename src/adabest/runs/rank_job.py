@@ -119,12 +119,13 @@ class RankJob:
         connect_devices(self.ranks, config.device, config.backend)
 
     def make_apart(
-        self, runs: Sequence[Sequence[Mapping[str, Any]]], at_a_time: int | None, own: Callable[[], None]
+        self, runs: Sequence[Sequence[Mapping[str, Any]]], at_a_time: int | None, own: Callable[[], None], device: str
     ) -> None:
         """Has every rank make whole runs, and rank 0 its own.
 
         Args:
             runs: The runs of each rank, as the worker takes them.
+            device: The device of all of them; ``cuda`` is the GPU of the rank's number on its machine.
             at_a_time: The most runs that a rank trains together; None for all.
             own: Makes rank 0's.
 
@@ -136,7 +137,11 @@ class RankJob:
             with self.apart():
                 own()
 
-        self._conductor.carry_out("runs", lambda order: self.service.collect(make_own), runs=runs, at_a_time=at_a_time)
+        def make(order: Any) -> None:
+            self.service.collect(lambda: choose_device(self.ranks, device, "gloo"))  # nothing is exchanged
+            self.service.collect(make_own)
+
+        self._conductor.carry_out("runs", make, runs=runs, at_a_time=at_a_time, device=device)
 
     def end(self, code: int) -> None:
         """Has the other ranks end with an exit code."""

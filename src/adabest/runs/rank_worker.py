@@ -87,7 +87,7 @@ class _Worker:
                 case "build":
                     service.collect(lambda: self._build(order))
                 case "runs":
-                    service.collect(lambda: self._make_runs(order))
+                    self._make_runs(order)
                 case _:
                     service.obey(order)
         except Exception as error:
@@ -115,9 +115,15 @@ class _Worker:
         return digests(built)
 
     def _make_runs(self, order: Order) -> None:
-        """Makes whole runs by itself."""
-        runs = [self._pending(one) for one in order["runs"][self._service.ranks.rank]]
-        run_lanes(runs, at_a_time=order["at_a_time"])
+        """Makes whole runs by itself, once all ranks know that each can."""
+        runs = list[PendingRun]()
+
+        def begin() -> None:
+            choose_device(self._service.ranks, order["device"], "gloo")
+            runs.extend(self._pending(one) for one in order["runs"][self._service.ranks.rank])
+
+        self._service.collect(begin)
+        self._service.collect(lambda: run_lanes(runs, at_a_time=order["at_a_time"]))
 
     def _pending(self, one: Order) -> PendingRun:
         folder = Path(one["folder"])

@@ -128,6 +128,7 @@ class Ranks:
             InputError: If NCCL is asked for without a CUDA device.
         """
         if backend == "gloo":
+            self._device_group = None
             return
         if device.type != "cuda" or not torch.cuda.is_available() or not distributed.is_nccl_available():
             raise InputError(f"NCCL needs a CUDA device, and this rank has {device}; use gloo")
@@ -316,7 +317,7 @@ class Ranks:
         return incoming
 
     def _point_to_point(self, outgoing: Sequence[tuple[Tensor, int]], incoming: Sequence[tuple[Tensor, int]]) -> None:
-        if self._device_group is not None:
+        if any(parcel.is_cuda for parcel, _ in (*outgoing, *incoming)):
             operations = [
                 distributed.P2POp(operation, tensor, rank, self._device_group)
                 for operation, pairs in ((distributed.isend, outgoing), (distributed.irecv, incoming))
