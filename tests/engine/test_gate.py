@@ -246,7 +246,19 @@ def test_the_median_of_accepted_norms_limits_the_next(name: str, engine: Callabl
             limit = 50 * sorted(norms)[(len(norms) - 1) // 2]
             assert told[0].reason.endswith(f"; the limit is {limit:.6g}")
         norms += [norm for client, norm in zip(answers.clients, moved, strict=True) if client not in bad]
-    assert simulation.state.remembered_norms[0].shape[1] == 15
+    assert simulation.state.remembered_norms[0].shape[1] == 15 - 2
+
+
+def test_rejected_norms_never_push_accepted_ones_out() -> None:
+    """However many replies are left out, the limit stays."""
+    limit = NormLimit(10.0, of_median=True)
+    columns = Columns.of(FedAvg(), 0, limit)
+    remembered = None
+    for size in [1.0, 1.0, *[1e6] * 20]:
+        facts = inspect(columns, torch.zeros(4), FedAvg.Reply(torch.full((60, 4), size), torch.ones(60, 1)))
+        verdict = judge(range(60), facts, columns, limit, remembered)
+        assert all(verdict.accepted) == (size == 1) == any(verdict.accepted)
+        remembered = remember(remembered, facts, columns, verdict.accepted)
 
 
 def test_the_first_median_is_that_of_the_first_sound_replies() -> None:
