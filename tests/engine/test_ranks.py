@@ -228,7 +228,12 @@ def test_busy_and_thawed_ranks_are_not_accused() -> None:
         time.sleep(3)  # longer than the deadline
         processes[0].send_signal(signal.SIGCONT)
 
-    assert_clean(ranked(source, 2, deadline=2.0, meanwhile=thaw))
+    ended = ranked(source, 2, deadline=2.0, meanwhile=thaw)
+    assert [one.code for one in ended] == [
+        0,
+        0,
+    ]  # torch itself may write that a socket was slow while rank 0 was frozen
+    assert not any("lost" in one.stderr for one in ended)
 
 
 def test_a_clock_doesnt_count_its_own_absence(monkeypatch: pytest.MonkeyPatch) -> None:
