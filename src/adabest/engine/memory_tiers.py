@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,13 +159,12 @@ class Memory:
         return torch.zeros(size, dtype=torch.uint8, device=self.device)
 
 
-_processes = 1  # that share this machine
+_PROCESSES: ContextVar[int] = ContextVar("processes", default=1)  # that share this machine
 
 
 def share_machine(processes: int) -> None:
     """Leaves a share of the machine's memory to each of several processes; before any memory is taken."""
-    global _processes  # noqa: PLW0603
-    _processes = processes
+    _PROCESSES.set(processes)
 
 
 def _budget(size: int | None, device: str) -> Budget:
@@ -185,7 +185,9 @@ def _copy_budget(device: str) -> Budget:
 
 def _total(device: str) -> int:
     """The bytes of a device's memory."""
-    return total_memory() // _processes if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    return (
+        total_memory() // _PROCESSES.get() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    )
 
 
 def free_by_default(device: str) -> int | None:

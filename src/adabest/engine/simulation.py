@@ -271,9 +271,7 @@ class Simulation:
             metrics = self._measured(after, evaluation, health)
             self.told, after = after.notes, replace(after, notes=after.notes.told())
         is_final = settled or not assumed
-        if is_final:
-            self._settle(but=0)
-        else:
+        if not is_final:
             self._unsettled.append(_Unsettled(self.state, health))
         self._client_side.keep(after.clients, final=is_final)
         self.state = after

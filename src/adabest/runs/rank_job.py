@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,17 +40,17 @@ _OF_MACHINE = ("engine", "device", "precision", "clients_in_parallel", "threads"
 
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
-_current: "RankJob | None" = None
+_CURRENT: "ContextVar[RankJob | None]" = ContextVar("job", default=None)
 
 
 def current_job() -> "RankJob | None":
     """The job whose ranks share out the clients of runs; None if this process works alone."""
-    return _current
+    return _CURRENT.get()
 
 
 def was_restarted() -> bool:
     """Whether torchrun has started the ranks of this job again, since one had failed."""
-    return _current is not None and os.environ.get(_RESTARTS, "0") != "0"
+    return _CURRENT.get() is not None and os.environ.get(_RESTARTS, "0") != "0"
 
 
 class RankJob:
@@ -70,22 +71,20 @@ class RankJob:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """While entered, runs share their clients out among the ranks."""
-        global _current  # noqa: PLW0603
-        before, _current = _current, self
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
-            _current = before
+            _CURRENT.reset(token)
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """While entered, every rank makes whole runs by itself."""
-        global _current  # noqa: PLW0603
-        before, _current = _current, None
+        token = _CURRENT.set(None)
         try:
             yield
         finally:
-            _current = before
+            _CURRENT.reset(token)
 
     @contextlib.contextmanager
     def group(self, config: Config, threads: int) -> Iterator[None]:
