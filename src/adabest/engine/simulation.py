@@ -4,10 +4,9 @@ A round changes the state at its end, after the evaluation. An exception before 
 """
 
 import functools
-import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -16,19 +15,19 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Update, Work
-from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
-from adabest.engine.gate import MOST_SKIPPED, GateNotes, Rejection, Suspicions, finite_if_all_are
+from adabest.engine.gate import MOST_SKIPPED, GateNotes, Suspicions
 from adabest.engine.gate_rules import Gate
-from adabest.engine.interface import Answers, ClientScores, Engine, Request, server_context
+from adabest.engine.interface import Answers, Engine, Request, server_context
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, ran_out_of_memory
 from adabest.engine.metrics import Metrics, measure
 from adabest.engine.receipt import Received
 from adabest.engine.reference import ReferenceEngine
+from adabest.engine.round_health import RoundHealth
 from adabest.engine.scored_model import AveragedModel, ScoredSum
 from adabest.engine.sections import Observer, unobserved
 from adabest.engine.server_step import ServerStep
@@ -253,7 +252,7 @@ class Simulation:
         with self.observer("scored"):
             scored = self._client_side.prepare(self.state.clients, self.state.scored, received)
             after = replace(after, scored=scored)
-        health = _Health.of(after, received, doubts)
+        health = RoundHealth.of(after, received, doubts)
         if not assumed:
             after = self._noted(after, health)
         elif received:
@@ -277,7 +276,7 @@ class Simulation:
         self.state = after
         return _Made(metrics)
 
-    def _measured(self, after: State, evaluation: EvaluationResult, health: "_Health") -> Metrics:
+    def _measured(self, after: State, evaluation: EvaluationResult, health: RoundHealth) -> Metrics:
         """The metrics of a round.
 
         Raises:
@@ -452,7 +451,7 @@ class Simulation:
         first = self._rules.average_from
         return first is not None and round_number >= first
 
-    def _noted(self, state: State, health: "_Health") -> State:
+    def _noted(self, state: State, health: RoundHealth) -> State:
         """A state with the notes of a round that has come to be known.
 
         Raises:
@@ -513,71 +512,11 @@ class _Made(NamedTuple):
     metrics: Metrics | None
 
 
-class _Health(NamedTuple):
-    """What tells whether a round has diverged, and whose replies count. On a GPU it may still be on its way.
-
-    Attributes:
-        round: The round.
-        received: What was received in its phases.
-        numbers: Two that are finite if the cloud and the aggregate are, then those of the doubts that aren't finite if
-            something is wrong, then those that are below zero.
-        doubted_weights: How many the last ones are.
-    """
-
-    round: int
-    received: tuple[Received, ...]
-    numbers: Arrival
-    doubted_weights: int
-
-    @classmethod
-    def of(cls, after: State, received: Sequence[Received], doubts: Sequence[Suspicions]) -> "_Health":
-        """Asks for the facts about a round."""
-        models = [finite_if_all_are(model) for model in (after.cloud, after.aggregate)]
-        sizes = [size for doubt in doubts for size in doubt.sizes]
-        weights = [weight for doubt in doubts for weight in doubt.weights]
-        dtype = models[0].dtype
-        numbers = [number if number.dtype == dtype else number.to(dtype) for number in (*models, *sizes, *weights)]
-        return cls(after.round, tuple(received), Arrival(torch.stack(numbers)), len(weights))
-
-    def is_sound(self) -> bool:
-        """Whether nothing speaks against the assumption that all replies are good; waits until it is known."""
-        numbers = self.numbers.read().tolist()
-        weights = numbers[len(numbers) - self.doubted_weights :]
-        return all(map(math.isfinite, numbers)) and all(weight >= 0 for weight in weights)
-
-    def lost_model(self) -> str | None:
-        """The model that isn't finite, in words; None if both are. Waits until it is known."""
-        found = zip(("cloud", "aggregate"), self.numbers.read().tolist(), strict=False)
-        return next((f"the {name} model isn't finite" for name, number in found if not math.isfinite(number)), None)
-
-    def is_answered(self) -> bool:
-        """Whether a reply was accepted."""
-        return any(self.received[-1].verdict.accepted)
-
-    def rejections(self) -> list[Rejection]:
-        """The replies that were left out."""
-        rejections = {
-            rejection.client: rejection
-            for one in reversed(self.received)  # the reason of a client is that of its first phase
-            if not all(one.verdict.accepted)  # else nobody needs to know how their training went
-            for rejection in one.verdict.rejections(self.round, one.scores_by_client())
-        }
-        return sorted(rejections.values())
-
-    def accepted_scores(self) -> list[ClientScores]:
-        """How the training of the clients went whose replies were accepted; waits until it is known."""
-        found = list[ClientScores]()
-        for one in self.received:
-            accepted = set(one.verdict.accepted_clients())
-            found += [own for scores in one.scores for own in scores.read() if own.client in accepted]
-        return found
-
-
 class _Unsettled(NamedTuple):
     """A round that was begun, and the state before it."""
 
     before: State
-    health: _Health
+    health: RoundHealth
 
 
 def _without_server_step(before: State, after: State) -> State:
