@@ -21,7 +21,6 @@ from torch import Tensor
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.fedavg import FedAvg
-from adabest.engine.arrival import Arrival
 from adabest.engine.client_side import states_by_client
 from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, finite_if_all_are, inspect, judge, remember
 from adabest.engine.gate_rules import Gate, NormLimit
@@ -505,18 +504,6 @@ def test_a_federation_resumed_amid_bad_replies_goes_on_alike(name: str, gate: Ga
             other.step()
         assert_same(other.snapshot(), snapshots[-1])
         assert other.untold() == whole.untold()
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers that are said to be on their way, as those of a GPU are."""
-    begin = Arrival.__init__
-
-    def begin_late(self: Arrival, values: Tensor) -> None:
-        begin(self, values)
-        self.is_there = False
-
-    monkeypatch.setattr(Arrival, "__init__", begin_late)
 
 
 @every_algorithm

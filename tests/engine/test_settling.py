@@ -8,7 +8,6 @@ import torch
 from recording import NAMES, make
 from side_by_side import Case, StackedEngine, simulate
 from tiny_runs import Bomb, Faulty, break_off, results, run, tiny
-from torch import Tensor
 
 import adabest
 from adabest.algorithms.fedavg import FedAvg
@@ -22,18 +21,6 @@ from adabest.tasks.base import no_heartbeat
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6), kind="mlp")
 WILD = LocalTraining(learning_rate=1e200, clip=0)
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers that are said to be on their way, as those of a GPU are."""
-    begin = Arrival.__init__
-
-    def begin_late(self: Arrival, values: Tensor) -> None:
-        begin(self, values)
-        self.is_there = False
-
-    monkeypatch.setattr(Arrival, "__init__", begin_late)
 
 
 def rounds(simulation: Simulation, count: int, *, settled: bool) -> Lane[None]:
