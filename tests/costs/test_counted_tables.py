@@ -102,9 +102,9 @@ class TestTables:
             "g isn't known without a model.",
             "add to a client's: K(ns + 2nm), and Kn linalg_vector_norm.\n",
             "n neg (adabest)",
-            "2n copy (scaffold, scaffold-m).",
+            "2n copy (scaffold, scaffold-m, scaffold-gradient).",
             "12 and 0 (fedavg, fedprox)",
-            "1.00 (fedavg, fedprox, feddyn, adabest); 2.00 (scaffold); 1.50 (scaffold-m).",
+            "1.00 (fedavg, fedprox, feddyn, adabest); 2.00 (scaffold); 1.50 (scaffold-m); 2.50 (scaffold-gradient).",
             "4n bytes of each client that has taken part (200,000 of all |S|) and 8n for their sum",
         ):
             assert part in text
