@@ -16,6 +16,7 @@ NAMES = (
     "fig-scale",
     "fig-stability",
     "fig-stability-emnist",
+    "misses-adabest",
     "misses-scaffold",
     "misses-skew",
     "population",

@@ -216,6 +216,7 @@ RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "fig-mu": _mu,
     "fig-beta": _beta,
     "population": _population,
+    "misses-adabest": _misses,
     "misses-scaffold": _misses,
     "misses-skew": _misses,
 }
