@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.fedprox import FedProx
     from adabest.algorithms.forms import Count, Model, Number, Total, Vector
     from adabest.algorithms.scaffold import Scaffold
+    from adabest.algorithms.scaffold_gradient import ScaffoldGradient
     from adabest.algorithms.scaffold_m import ScaffoldM
     from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
@@ -70,6 +71,7 @@ _HOMES = {
     "algorithms.fedprox": ("FedProx",),
     "algorithms.forms": ("Count", "Model", "Number", "Total", "Vector"),
     "algorithms.scaffold": ("Scaffold",),
+    "algorithms.scaffold_gradient": ("ScaffoldGradient",),
     "algorithms.scaffold_m": ("ScaffoldM",),
     "data.dataset": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
@@ -125,6 +127,7 @@ __all__ = [
     "RunList",
     "RunView",
     "Scaffold",
+    "ScaffoldGradient",
     "ScaffoldM",
     "ServerContext",
     "Total",

@@ -1,5 +1,6 @@
 """Every algorithm and every option, in numbers that were worked out by hand."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.algorithms.scaffold_m import ScaffoldM
 
 # --- One client, one step, by hand ------------------------------------------------------------------------------------
@@ -53,6 +55,10 @@ BY_HAND: list[tuple[str, Algorithm, tuple[int, ...], list[Row]]] = [
     # 2: gradient −2 − (−4) + (−2)/2 = 1, w = 1.5, g/(Kη) = ½/½ = 1, Δh_1 = 1 + 2 = 3, h_1 = −1, h = −2 + ¼ · 2 · 3.
     ("scaffold unbalanced", Scaffold(), LARGEST_OF_FOUR, [(2, -4, -2, 2), (1.5, -1, -0.5, 1.5)]),
     ("scaffold/m unbalanced", ScaffoldM(), LARGEST_OF_FOUR, [(2, -4, -2, 2), (1.5, -1, -0.5, 1.5)]),
+    # The gradient at θ is h_1. 1: −4 at 0. 2: −2 at 2. One full step makes it what SCAFFOLD works out of the models.
+    ("scaffold-gradient", ScaffoldGradient(), ALONE, [(2, -4, -4, 2), (3, -2, -2, 3)]),
+    # 1: as SCAFFOLD. 2: gradient 1, w = 1.5 as there; but h_1 = 2 − 4 = −2, Δh_1 = 2, h = −2 + ¼ · 2 · 2.
+    ("scaffold-gradient unbalanced", ScaffoldGradient(), LARGEST_OF_FOUR, [(2, -4, -2, 2), (1.5, -2, -1, 1.5)]),
     # 1: w = 2, h_1 = g = −2, h = ½(0 − 2) = −1, θ = 2 + 1 = 3.
     # 2: gradient 3 − 4 − ¼(−2) = −½, w = 3.25, g = −¼, h_1 = −2/1 − ¼, h = ½(2 − 3.25) = −.625, θ = 3.25 + .625.
     ("adabest", AdaBest(mu=0.25, beta=0.5), ALONE, [(2, -2, -1, 3), (3.25, -2.25, -0.625, 3.875)]),
@@ -108,13 +114,52 @@ def test_fedavg_and_fedprox_weigh_by_samples_by_hand(algorithm: Algorithm) -> No
     assert float(scored_model(simulation)) == -1.0
 
 
-@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.5), Scaffold(), ScaffoldM(), AdaBest()], ids=str)
+@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.5), Scaffold(), ScaffoldM(), ScaffoldGradient(), AdaBest()], ids=str)
 def test_the_other_algorithms_weigh_models_equally_by_hand(algorithm: Algorithm) -> None:
     simulation = simulate(algorithm, round_quadratics([[4.0], [-4.0]], counts=[1, 3]), eta=0.5)
     simulation.step()
     # w_0 = 2, w_1 = −2
     assert float(simulation.state.aggregate) == 0.0
     assert float(scored_model(simulation)) == 0.0
+
+
+# --- SCAFFOLD's option I: two exchanges -------------------------------------------------------------------------------
+
+
+def test_scaffold_gradient_takes_its_gradient_before_it_trains_by_hand() -> None:
+    """Two steps, so that the gradient at θ isn't the mean of those along the way; ∇L = w − 4, η = ½."""
+    simulation = simulate(ScaffoldGradient(), round_quadratics([[4.0], [0.0]], steps=2), eta=0.5)
+    # 1, client 0: h_0 = 0 − 4; w = 2, then 3, untouched by the new h_0; h = ½(−4) = −2, θ = 3
+    run_cohorts(simulation, [[0]])
+    assert float(simulation.state.cloud) == 3.0
+    assert float(simulation.client_state(0).h) == -4.0
+    assert float(estimate(simulation.state)) == -2.0
+    # 2, client 0: −h_0 + h = 2; gradient −1 + 2, w = 2.5; gradient −1.5 + 2, w = 2.25; h_0 = 3 − 4, h = −2 + ½ · 3
+    run_cohorts(simulation, [[0]])
+    assert float(simulation.state.cloud) == 2.25
+    assert float(simulation.client_state(0).h) == -1.0
+    assert float(estimate(simulation.state)) == -0.5
+
+
+def test_scaffold_gradient_sends_one_number_before_it_trains() -> None:
+    """Down θ, then θ, h and n̄; up the size of the gradient, then θ_i and w_i Δh_i. Nobody trains in the first phase."""
+    task = round_quadratics([[4.0, 1.0], [0.0, 2.0]], steps=3)
+    simulation = simulate(ScaffoldGradient(), task)
+    run_cohorts(simulation, [[0, 1]] * 2)
+    assert simulation.state.bytes_down == 2 * 2 * 8 * (2 + 2 * 2 + 1)
+    assert simulation.state.bytes_up == 2 * 2 * 8 * (1 + 2 * 2)
+    assert simulation.state.local_steps == 2 * 2 * 3
+
+
+def test_scaffold_gradient_leaves_a_client_out_whose_gradient_is_not_finite() -> None:
+    """It doesn't train then, so its h_i can't become the gradient of an earlier round."""
+    task = round_quadratics([[4.0], [math.inf]])
+    simulation = simulate(ScaffoldGradient(), task, eta=0.5)
+    run_cohorts(simulation, [[0, 1]])
+    assert float(simulation.state.cloud) == 2.0
+    assert [float(field) for field in simulation.client_state(1)] == [0.0, 0.0]
+    assert simulation.state.local_steps == 1
+    assert simulation.state.notes.rejected == 1
 
 
 # --- AdaBest: time between participations, and the running mean of samples --------------------------------------------
@@ -226,6 +271,33 @@ def test_feddyn_with_a_clipped_proximal_term_by_hand() -> None:
     #    (−2.25, −3) + (.75, 1) + (.375, .5) = (−1.125, −1.5), not clipped, w = (3.75 + .5625, 5 + .75)
     simulation.step()
     assert_close(simulation.state.aggregate, vector(4.3125, 5.75))
+
+
+@pytest.mark.parametrize("clip_proximal", [True, False])
+def test_feddyn_with_half_a_spring_by_hand(clip_proximal: bool) -> None:
+    """A step is w − η(∇L − μ_i h_i + ½ μ_i (w − θ)); here μ_i = η = ½, ∇L = w − 4. Nothing is clipped."""
+    algorithm = FedDyn(mu=0.5, clip_proximal=clip_proximal, spring=0.5)
+    simulation = simulate(algorithm, round_quadratics([[4.0]], steps=2), eta=0.5)
+    # 1: w = 2; gradient −2 + ¼(2 − 0) = −1.5, w = 2.75; g = h_1 = h = −2.75, θ = 5.5
+    simulation.step()
+    assert float(simulation.state.aggregate) == 2.75
+    assert float(simulation.client_state(0).h) == -2.75
+    assert float(simulation.state.cloud) == 5.5
+    # 2: gradient 1.5 + 1.375 = 2.875, w = 5.5 − 1.4375 = 4.0625
+    #    gradient .0625 + 1.375 + ¼(4.0625 − 5.5) = 1.078125, w = 4.0625 − .5390625
+    simulation.step()
+    assert float(simulation.state.aggregate) == 3.5234375
+
+
+def test_feddyn_without_a_spring_starts_like_adabest() -> None:
+    """At σ = 0 a local step is w − η(∇L − μ_i h_i), which is AdaBest's."""
+    context, h_i, cloud = proximal_context(), vector(1.0, 3.0), vector(2.0, -4.0)
+    algorithm = FedDyn(mu=0.5, spring=0.0)
+    message = algorithm.Message(cloud, mean_samples=vector(2.0))
+    correction = algorithm.client_start(algorithm.Client(h_i), message, context)
+    assert correction.offset is not None
+    assert torch.equal(correction.offset, -0.25 * h_i)
+    assert float(correction.rho) == 0.0
 
 
 def test_fedprox_is_clipped_with_its_spring_by_hand() -> None:

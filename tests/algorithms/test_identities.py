@@ -1,6 +1,7 @@
 """What the paper proves about the algorithms, and what follows from it: identities that no implementation may break."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.algorithms.scaffold_m import ScaffoldM
 from adabest.engine.simulation import Simulation
 from adabest.tasks.quadratic import QuadraticTask
@@ -242,6 +244,46 @@ def test_scaffold_m_on_balanced_data_is_the_papers_line() -> None:
         assert_close(estimate(after), kept + fresh)
 
 
+# --- SCAFFOLD's two options -------------------------------------------------------------------------------------------
+
+
+@few
+@given(seed=seeds, size=cohort_sizes)
+def test_scaffolds_options_agree_where_a_client_makes_one_full_step(seed: int, size: int) -> None:
+    """K = 1 on balanced data: g_i/(Kη) = ∇L_i(θ) − h_i + h, so option II's Δh_i is ∇L_i(θ) − h_i, too."""
+    task, cohorts = (
+        replace(random_quadratics(seed, CLIENTS), paces=[1] * CLIENTS),
+        draw_cohorts(seed, CLIENTS, size, ROUNDS),
+    )
+    from_gradients, from_models = (simulate(a, task, decay=0.8) for a in (ScaffoldGradient(), Scaffold()))
+    for one, other in zip(run_cohorts(from_gradients, cohorts), run_cohorts(from_models, cohorts), strict=True):
+        assert_close(one.cloud, other.cloud)
+        assert_close(estimate(one), estimate(other))
+    for client in range(CLIENTS):
+        assert_close(from_gradients.client_state(client).h, from_models.client_state(client).h)
+
+
+def test_scaffolds_options_differ_after_several_steps() -> None:
+    task, cohorts = random_quadratics(0, CLIENTS), draw_cohorts(0, CLIENTS, 3, ROUNDS)
+    one, other = (run_cohorts(simulate(a, task), cohorts)[-1] for a in (ScaffoldGradient(), Scaffold()))
+    assert float((one.cloud - other.cloud).norm()) > 1e-3
+
+
+@few
+@given(seed=seeds, size=cohort_sizes, unbalanced=st.booleans())
+def test_scaffold_gradients_h_i_is_the_gradient_at_the_cloud_model_that_was_sent(
+    seed: int, size: int, unbalanced: bool
+) -> None:
+    task = random_quadratics(seed, CLIENTS, unbalanced=unbalanced)
+    simulation = simulate(ScaffoldGradient(), task, decay=0.9, clip=0.5)  # clips no h_i
+    sent = dict[int, Tensor]()
+    for cohort in draw_cohorts(seed, CLIENTS, size, ROUNDS):
+        sent |= dict.fromkeys(map(int, cohort), simulation.state.cloud)
+        simulation.step(cohort=np.array(cohort))
+        for client, cloud in sent.items():
+            assert torch.equal(simulation.client_state(client).h, task.full_gradient(cloud, client))
+
+
 # --- What the server's h is made of -----------------------------------------------------------------------------------
 
 
@@ -251,7 +293,7 @@ def test_scaffolds_h_is_the_weighted_mean_of_all_clients_h(seed: int, size: int,
     """That is, h = (1/|S|) Σ w_i h_i over all clients, those that never took part (h_i = 0) included."""
     task = random_quadratics(seed, CLIENTS, unbalanced=unbalanced)
     mean_samples = sum(task.counts) / CLIENTS
-    for algorithm in (Scaffold(), ScaffoldM()):
+    for algorithm in (Scaffold(), ScaffoldM(), ScaffoldGradient()):
         simulation = simulate(algorithm, task, decay=0.9)
         for cohort in draw_cohorts(seed, CLIENTS, size, ROUNDS):
             simulation.step(cohort=np.array(cohort))
@@ -372,7 +414,7 @@ def test_clients_that_never_take_part_change_no_bit_of_adabest(seed: int, size: 
     assert all(torch.equal(here.tensors[name], there.tensors[name]) for name in here.tensors)
 
 
-@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.1), Scaffold(), ScaffoldM()], ids=str)
+@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.1), Scaffold(), ScaffoldM(), ScaffoldGradient()], ids=str)
 @pytest.mark.parametrize("size", [2, CLIENTS])
 def test_clients_that_never_take_part_change_feddyn_and_scaffold(algorithm: Algorithm, size: int) -> None:
     alone, among_others = with_bystanders(algorithm, 0, size)
@@ -394,7 +436,7 @@ def distance_after(algorithm: Algorithm, task: QuadraticTask, target: Tensor, ro
 
 
 @heterogeneous
-@pytest.mark.parametrize("algorithm", [Scaffold(), ScaffoldM(), FedDyn(mu=0.5)], ids=str)
+@pytest.mark.parametrize("algorithm", [Scaffold(), ScaffoldM(), ScaffoldGradient(), FedDyn(mu=0.5)], ids=str)
 def test_variance_reduced_algorithms_reach_the_sample_weighted_optimum(algorithm: Algorithm, unbalanced: bool) -> None:
     task = random_quadratics(1, 4, unbalanced=unbalanced)
     assert distance_after(algorithm, task, task.optimum(), rounds=250) < 1e-8

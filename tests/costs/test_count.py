@@ -16,7 +16,7 @@ from torch import Tensor
 
 import adabest
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update
+from adabest.algorithms.base import Algorithm, ClientContext, Correction, Replies, ServerContext, Update, Work
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.forms import Model, Number, Vector
@@ -24,6 +24,7 @@ from adabest.costs.count import AlgorithmCosts, count_costs, count_round
 from adabest.costs.formula import Formula, symbol
 from adabest.costs.operations import OperationCounter
 from adabest.costs.sizes import Sizes
+from adabest.engine.client_side import states_by_client
 from adabest.engine.interface import Answers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
@@ -33,7 +34,7 @@ from adabest.federation.roster import Attendance
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 
 NAMES = list(ALGORITHMS.builtin)
-K, P, n, g, s, m = map(symbol, ("K", "|P|", "n", "g", "s", "m"))
+K, P, n, g, G, s, m = map(symbol, ("K", "|P|", "n", "g", "G", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
@@ -73,6 +74,13 @@ BY_HAND = {
         2 * MEAN + n * (2 * s + 2 * m) + n * (s + m),
         (4 * n, 4 * n + 16),
         (8 * n + 4, 4 * n + 8),
+    ),
+    # one full gradient; o = h/w_i − h_i; Δh = v_i − h_i; w_i Δh. θ goes down twice, and the size of v_i up
+    "scaffold-gradient": Hand(
+        SGD + G + n * (s + m) + K * n * s + n * s + n * m,
+        2 * MEAN + n * (s + m),
+        (8 * n, 4 * n + 16),
+        (12 * n + 4, 8 * n + 4),
     ),
     # o = −μ_i (h_i + θ), then o + μ_i w in every step; h_i + (θ − w); h + c (θ − θ̄); θ̄ − h
     "feddyn": Hand(
@@ -119,6 +127,7 @@ class TestCounts:
         others = {name: (str(of.client.other), str(of.server.other)) for name, of in all_costs().items()}
         assert others["adabest"] == ("n neg", "n copy")
         assert others["scaffold"] == ("0", "2n copy")
+        assert others["scaffold-gradient"] == ("n abs + n amax", "2n copy")
         assert {others[name] for name in ("fedavg", "fedprox", "feddyn")} == {("0", "n copy")}
 
     def test_an_option_of_an_algorithm_counts(self) -> None:
@@ -143,13 +152,14 @@ class TestCounts:
     @settings(deadline=None, max_examples=15)
     @given(st.integers(2, 400), st.integers(1, 7), st.integers(1, 6))
     def test_the_formulas_hold_at_any_size(self, name: str, size: int, steps: int, replies: int) -> None:
-        sizes, found = Sizes(size, steps, replies), all_costs()[name]
-        counted = count_round(ALGORITHMS.find(name)(), sizes, BARE)
+        algorithm, sizes, found = ALGORITHMS.find(name)(), Sizes(size, steps, replies), all_costs()[name]
+        counted = count_round(algorithm, sizes, BARE)
         for counts, compute in ((counted.client, found.client), (counted.server, found.server)):
-            gradients = counts.pop("g", 0)
+            gradients, full_gradients = counts.pop("g", 0), counts.pop("G", 0)
             everything = (compute.arithmetic + compute.other + compute.numbers).value(sizes.values())
             assert sum(counts.values()) == everything
             assert gradients in (0, steps)
+            assert full_gradients in (0, algorithm.phases.count(Work.GRADIENT))
             for kind in ("s", "m"):
                 mine = compute.arithmetic.with_symbol(kind)
                 on_numbers = compute.numbers.value(sizes.values())
@@ -173,18 +183,22 @@ class TestCounts:
                 algorithm, task, np.arange(4), training=training, attendance=Attendance(participation=1.0)
             )
             simulation.step()
-            engine, context = ReferenceEngine(no_heartbeat), simulation.context(2, 0)
-            message = algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
-            clients = {0: simulation.client_state(0)}
-            counter = OperationCounter()
-            with counter:
-                (answers,) = engine.exchange([simulation._request(algorithm.phases[0], clients, message, context)])
-            counts[size] = counter.counts
-            assert isinstance(answers, Answers)
-            stacked, looked_at = (
-                sum(field.shape[-1] == size for field in fields)
-                for fields in ([*answers.states, *answers.replies], answers.states)
+            engine, clients, counter = (
+                ReferenceEngine(no_heartbeat),
+                {0: simulation.client_state(0)},
+                OperationCounter(),
             )
+            stacked, looked_at = 0, 0
+            for phase, work in enumerate(algorithm.phases):
+                context = simulation.context(2, phase)
+                message = algorithm.downlink(simulation.state.server, simulation.state.cloud, context)
+                with counter:
+                    (answers,) = engine.exchange([simulation._request(work, clients, message, context)])
+                assert isinstance(answers, Answers)
+                clients = states_by_client(answers)
+                stacked += sum(field.shape[-1] == size for field in (*answers.states, *answers.replies))
+                looked_at += sum(field.shape[-1] == size for field in answers.states)
+            counts[size] = counter.counts
         found = all_costs()[name]
         expected = found.client.arithmetic + found.guards.arithmetic
         more = {kind: Fraction(counts[700][kind] - counts[500][kind], 200) for kind in counts[700]}

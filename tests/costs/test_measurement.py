@@ -61,6 +61,7 @@ BY_HAND = {
     "fedprox": Hand(MODEL, MODEL + 4, 0, 0, 0),
     "scaffold": Hand(2 * MODEL + 4, 2 * MODEL, MODEL, MODEL + 16, 0),
     "scaffold-m": Hand(2 * MODEL + 4, MODEL + 8, MODEL, MODEL + 16, 0),
+    "scaffold-gradient": Hand(3 * MODEL + 4, 2 * MODEL + 4, 2 * MODEL, MODEL + 16, 0),
     "feddyn": Hand(MODEL + 4, MODEL, MODEL, MODEL + 16, MODEL),  # θ̄, of which θ is h away
     "adabest": Hand(MODEL + 4, MODEL + 4, MODEL + 8, MODEL + 24, MODEL),  # h, which it can do without
 }

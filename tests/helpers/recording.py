@@ -27,9 +27,11 @@ VARIANTS = [
     "adabest,beta_decay=0.5,patience=1",
     "feddyn,clip_proximal=false",
     "feddyn,sample_mean=progressive",
+    "feddyn,spring=0.5",
     "scaffold,control_rate=undecayed",
     "scaffold,sample_mean=progressive",
     "scaffold-m,sample_mean=progressive",
+    "scaffold-gradient,sample_mean=progressive",
 ]
 DTYPES = [torch.float32, torch.float64]
 FUNCTIONS = (

@@ -6,6 +6,7 @@ import pytest
 
 from adabest.errors import InputError
 from adabest.paper.specification import Specification, read_specification, specification_names
+from adabest.registry import split_specification
 from adabest.runs.settings.algorithm_specification import algorithm_options
 from adabest.runs.settings.config import SETTINGS
 
@@ -16,6 +17,7 @@ NAMES = (
     "fig-scale",
     "fig-stability",
     "fig-stability-emnist",
+    "misses-adabest",
     "misses-scaffold",
     "misses-skew",
     "population",
@@ -118,6 +120,30 @@ def test_beta_varies_in_nine_values_and_is_not_tuned() -> None:
     assert not beta.tuned
     assert [round(cell.settings["participation"] * 1000) for cell in beta.all_cells()] == [5, 10, 20, 50, 100]
     assert len({cell.apart for cell in beta.all_cells()}) == 5
+
+
+class TestMisses:
+    @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("misses")])
+    def test_an_entry_has_the_settings_in_its_name(self, name: str) -> None:
+        for entry, values in read_specification(name).entries.items():
+            algorithm, options = split_specification(entry)
+            own = {option: text for option, text in options.items() if option in values}
+            assert all(
+                str(values[option]) == text or float(values[option]) == float(text) for option, text in own.items()
+            )
+            assert values["algorithm"] == algorithm or entry == "scaffold,option=1"
+
+    def test_scaffold_may_be_read_otherwise_in_all_cells_of_cifar(self) -> None:
+        specification = read_specification("misses-scaffold")
+        assert [cell.name for cell in specification.chosen_cells()] == ["cifar100/10/iid"]
+        assert len(specification.chosen_cells(["cifar*/1/*", "cifar*/10/*"])) == 12
+        assert specification.entries["scaffold,option=1"] == {"algorithm": "scaffold-gradient"}
+
+    def test_adabest_has_the_papers_beta_and_mu_but_for_what_is_changed(self) -> None:
+        for entry, values in read_specification("misses-adabest").entries.items():
+            if values["algorithm"] == "adabest":
+                assert values["mu"] == 0.02 or "mu=" in entry
+                assert values["beta"] == 0.96 or "beta=" in entry
 
 
 class TestChoosing:

@@ -74,9 +74,10 @@ EVERYTHING: dict[str, Any] = {
     "client_disk": "3MiB",
     "mu": 0.3,
     "clip_proximal": False,
+    "spring": 0.5,
     "sample_mean": "progressive",
 }
-OWN = {"mu", "clip_proximal", "sample_mean"}  # FedDyn's hyper-parameters
+OWN = {"mu", "clip_proximal", "sample_mean", "spring"}  # FedDyn's hyper-parameters
 
 
 def write_toml(folder: Path, settings: dict[str, Any]) -> Path:

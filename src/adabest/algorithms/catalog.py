@@ -10,6 +10,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
+from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.algorithms.scaffold_m import ScaffoldM
 from adabest.registry import Registry
 
@@ -21,6 +22,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "fedprox": FedProx,
         "scaffold": Scaffold,
         "scaffold-m": ScaffoldM,
+        "scaffold-gradient": ScaffoldGradient,
         "feddyn": FedDyn,
         "adabest": AdaBest,
     },

@@ -27,22 +27,25 @@ class FedDyn(Algorithm):
 
     ::
 
-        client:  w ← w − η (∇L(w) − μ_i h_i + μ_i (w − θ))
+        client:  w ← w − η (∇L(w) − μ_i h_i + σ μ_i (w − θ))
                  h_i ← h_i + g_i
         server:  h ← h + (|P| / |S|) (θ − θ̄)
                  θ ← θ̄ − h
 
     Attributes:
         mu: μ ≥ 0, the strength of the regulariser.
-        clip_proximal: Whether gradient clipping covers the term μ_i w. If not, it joins the weight decay and escapes
+        clip_proximal: Whether gradient clipping covers the term σ μ_i w. If not, it joins the weight decay and escapes
             the clipping, as in the reference code.
         sample_mean: The n̄ in μ_i: over the clients present (``population``), or over the replies so far as in AdaBest
             (``progressive``). |S| is needed either way.
+        spring: σ ≥ 0, the factor of the spring μ_i (w − θ): 1 in the paper and the reference code, 0.5 in the authors'
+            simulator.
     """
 
     mu: float = 0.02
     clip_proximal: bool = True
     sample_mean: Literal["population", "progressive"] = "population"
+    spring: float = 1.0
 
     needs_population: ClassVar[bool] = True
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",), "samples": ("one",)}
@@ -51,6 +54,7 @@ class FedDyn(Algorithm):
         check_range("mu", self.mu)
         check_choice("clip_proximal", self.clip_proximal, (True, False))
         check_choice("sample_mean", self.sample_mean, ("population", "progressive"))
+        check_range("spring", self.spring)
 
     class Server(NamedTuple):
         """h, and what a progressive n̄ is made of."""
@@ -102,10 +106,10 @@ class FedDyn(Algorithm):
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
         mu_i = self._mu_i(message, context)
-        offset = -mu_i * (client.h + message.cloud)
+        offset, rho = -mu_i * (client.h + self._sprung(message.cloud)), self._sprung(mu_i)
         if self.clip_proximal:
-            return Correction(start=message.cloud, offset=offset, rho=mu_i)
-        return Correction(start=message.cloud, offset=offset, rho_prime=mu_i)
+            return Correction(start=message.cloud, offset=offset, rho=rho)
+        return Correction(start=message.cloud, offset=offset, rho_prime=rho)
 
     def client_finish(
         self, client: Client, message: Message, model: Tensor, context: ClientContext
@@ -126,3 +130,7 @@ class FedDyn(Algorithm):
 
     def _mu_i(self, message: Message, context: ClientContext) -> Tensor:
         return self.mu * ratio(message.mean_samples, context.samples)
+
+    def _sprung(self, value: Tensor) -> Tensor:
+        """σ times a value. At σ = 1 the value itself: the product would change no bit, but count as a cost."""
+        return value if self.spring == 1 else self.spring * value

@@ -42,6 +42,7 @@ _OPEN = {
     "population": [
         "The paper has no such experiment: its claim that AdaBest needn't know the population asks for one."
     ],
+    "misses-adabest": _ONE_THING,
     "misses-scaffold": _ONE_THING,
     "misses-skew": _ONE_THING,
 }

@@ -200,7 +200,7 @@ class Settings(SharedSettings, total=False):
     """The settings of a run."""
 
     algorithm: "str | Algorithm"
-    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class."""
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class."""
 
 
 class PartitionSettings(TypedDict, total=False):
@@ -305,7 +305,7 @@ class Objects(TypedDict, total=False):
     """
 
     algorithm: "str | Algorithm"
-    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class."""
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class."""
 
     model: "str | Module | Factory | None"
     """Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default the data

@@ -53,7 +53,7 @@ class Config:
         str,
         Meaning(
             "algorithm",
-            "Algorithm: fedavg, fedprox, scaffold, scaffold-m, feddyn, adabest, or module:Class.",
+            "Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class.",
             instead="`adabest compare` takes several",
             names=True,
             objects=("adabest.algorithms.base:Algorithm",),
