@@ -178,6 +178,7 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
     "server rate": (MLP, None, Rules(server_rate=0.7, scored_clients="all", average_from=2)),
     "batches larger than clients": (MLP._replace(options=(("batch_size", 64),)), None, None),
     "batches of one": (MLP._replace(options=(("batch_size", 1), ("epochs", 1))), None, None),
+    "samples drawn with replacement": (MLP._replace(options=(("batching", "replacement"),)), None, None),
     "a large seed": (MIXED._replace(seed=2**64 - 3), None, None),
 }
 

@@ -76,7 +76,10 @@ class GpuTrainer:
             Unbatchable: If the model, the loss or the augmentation can't be computed for many clients at once.
         """
         self._device = task.model.vector.device
+        if task.batching == "short":
+            raise Unbatchable("batches are short")
         self._setting = setting(task, precision or Precision())
+        self._batching = task.batching
         self._flip_crops = task.augmentation is flip_crop
         self._try_out()
         self._steps = task.most_steps
@@ -236,7 +239,7 @@ class GpuTrainer:
     def _tables(self, table: CohortTable) -> tuple[Tensor, Tensor | None]:
         """The samples of each step, and how images are flipped and cropped, if they are."""
         operators, batch = self._setting.operators, self._setting.batch
-        chosen = operators.chosen_samples(table, batch)
+        chosen = operators.chosen_samples(table, batch, self._batching)
         codes = operators.flip_crop_codes(table.keys, len(chosen), batch) if self._flip_crops else None
         return chosen, codes
 

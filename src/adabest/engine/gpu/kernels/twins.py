@@ -15,6 +15,7 @@ from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
 from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
+from adabest.federation.batches import Batching
 
 _DEAD = 4  # the position in a pool of an output that relu has cut off
 
@@ -276,9 +277,9 @@ def linear_slots(shape: LinearShape) -> tuple[int, int]:
     return 0, 0
 
 
-def chosen_samples(table: CohortTable, batch: int) -> Tensor:
+def chosen_samples(table: CohortTable, batch: int, batching: Batching = "top-up") -> Tensor:
     """The samples of each step; see ``sample_table.chosen_samples``."""
-    return sample_table.chosen_samples(table, batch)
+    return sample_table.chosen_samples(table, batch, batching)
 
 
 def flip_crop_codes(keys: DrawKeys, steps: int, batch: int) -> Tensor:
