@@ -36,6 +36,19 @@ def chosen_samples(table: CohortTable, batch: int, batching: Batching = "top-up"
     return found.masked_fill_(chosen == MISSING, MISSING)
 
 
+def all_samples(table: CohortTable, batch: int) -> Tensor:
+    """All samples of each client in their own order, cut into batches, int32 ``[batches, clients, batch]``.
+
+    ``MISSING`` stands for what is beyond a client's last sample.
+    """
+    batches = int(batches_per_epoch(table.host_samples.max(), batch))
+    place = torch.arange(batches * batch, device=table.samples.device).view(batches, 1, batch)
+    own = table.samples[:, None]
+    indices = table.indices[0] if len(table.indices) == 1 else torch.cat(table.indices)
+    found = indices[table.starts[:, None] + torch.minimum(place, own - 1)].to(torch.int32)
+    return found.masked_fill_(place >= own, MISSING)
+
+
 def flip_crop_codes(keys: DrawKeys, steps: int, batch: int) -> Tensor:
     """How each image is flipped and cropped, int32 ``[steps, clients, batch]`` (see ``data.augmentation``)."""
     device = keys[0].device

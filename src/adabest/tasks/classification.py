@@ -171,8 +171,12 @@ class ClassificationTask:
         """The largest K_i; cached, since it takes a pass over the whole population."""
         if self._same_steps is not None:
             return self._same_steps
-        most = int(self.partition.training_samples.max())
-        return self._epochs * int(batches_per_epoch(most, self.batch_size))
+        return self._epochs * self.most_batches
+
+    @functools.cached_property
+    def most_batches(self) -> int:
+        """The most batches that the samples of a client are cut into, in any round."""
+        return int(batches_per_epoch(int(self.partition.training_samples.max()), self.batch_size))
 
     @functools.cached_property
     def indices(self) -> Tensor:

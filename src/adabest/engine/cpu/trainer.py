@@ -37,10 +37,12 @@ class CpuTrainer:
     Attributes:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
+        full_gradients: None: the task computes them, one client after another.
     """
 
     mixes_runs = True
     cuts_runs_as_alone = True
+    full_gradients = None
 
     def __init__(
         self, task: ClassificationTask, clients_in_parallel: int | None = None, threads: int | None = None
