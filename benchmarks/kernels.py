@@ -15,7 +15,7 @@ from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
-from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
+from adabest.engine.gpu.program import Cohort, Program, ProgramSetting, StepKind
 from adabest.engine.layer_plan import plan_layers
 from adabest.models.factory import build_model
 from adabest.tasks.base import no_heartbeat
@@ -162,7 +162,7 @@ def step_of(program: Program, *, offset: bool) -> Callable[[], None]:
 
     def step() -> None:
         program._step.zero_()
-        program._work(has_codes=True, has_offset=offset)
+        program._work(StepKind(has_codes=True, has_offset=offset))
 
     return step
 
@@ -185,7 +185,7 @@ def time() -> None:
             )
         remembering = Remembering(Fused("tf32"))
         program = ready(case, 100, remembering)
-        program._work(has_codes=True, has_offset=True)
+        program._work(StepKind(has_codes=True, has_offset=True))
         program._step.zero_()
         for name, call in remembering.calls:
             print(f"    {name}: {seconds(call) / 100 * 1e6:.2f}", flush=True)

@@ -30,7 +30,7 @@ from adabest.data.augmentation import flip_crop
 from adabest.engine import batched
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.gate_rules import Gate
-from adabest.engine.gpu.program import Program
+from adabest.engine.gpu.program import Program, StepKind
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, setting
 from adabest.engine.interface import stacked_states
 from adabest.engine.local_step import LocalTraining
@@ -178,6 +178,7 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
     "server rate": (MLP, None, Rules(server_rate=0.7, scored_clients="all", average_from=2)),
     "batches larger than clients": (MLP._replace(options=(("batch_size", 64),)), None, None),
     "batches of one": (MLP._replace(options=(("batch_size", 1), ("epochs", 1))), None, None),
+    "samples drawn with replacement": (MLP._replace(options=(("batching", "replacement"),)), None, None),
     "a large seed": (MIXED._replace(seed=2**64 - 3), None, None),
 }
 
@@ -268,7 +269,7 @@ def test_only_a_stream_that_was_given_work_is_waited_for(
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     program = Program(setting(CASES[model].task(), Precision()), 2, 1, torch.device("cpu"))
     program._side_stream = aside
-    program._work(has_codes=False, has_offset=False)
+    program._work(StepKind(has_codes=False, has_offset=False))
     assert main.wait_stream.call_count == waits
     assert bool(aside.wait_stream.call_count) == bool(waits)
 

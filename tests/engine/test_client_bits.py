@@ -116,7 +116,9 @@ def trainer(widths: tuple[int, ...], dtype: torch.dtype, bias: bool = True) -> t
     return Chain(layers, task.model), task
 
 
-def rows_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip: float = 0.5) -> list[ClientRow]:
+def rows_of(
+    task: ClassificationTask, counts: Sequence[int], batch: int, *, clip: float = 0.5, short: bool = False
+) -> list[ClientRow]:
     """Clients with so many steps each, whose numbers all differ."""
     draw, start = torch.Generator().manual_seed(len(counts)), task.model.vector
     made = []
@@ -124,8 +126,11 @@ def rows_of(task: ClassificationTask, counts: Sequence[int], batch: int, *, clip
         chosen = torch.randint(len(task.data.y_train), (count, batch), generator=draw)
         offset = None if client % 3 == 2 else 1e-3 * torch.randn(start.shape, generator=draw).to(start)
         begin = start + 1e-2 * torch.randn(start.shape, generator=draw).to(start)
+        there = torch.randint(1, batch + 1, (count,), generator=draw) if short else None
         made.append(
-            ClientRow(task, client, 1, chosen, task.data.y_train[chosen], begin, offset, 0.9, 1e-2, 0.1, clip, 1e-3)
+            ClientRow(
+                task, client, 1, chosen, task.data.y_train[chosen], begin, offset, 0.9, 1e-2, 0.1, clip, 1e-3, there
+            )
         )
     return made
 
@@ -168,6 +173,7 @@ class TestWhereSumsLie:
             for batch in (1, 7):
                 assert lie_alike(trained, rows_of(task, [3] * clients, batch), monkeypatch)
                 assert lie_alike(trained, rows_of(task, range(1, clients + 1), batch), monkeypatch)
+                assert lie_alike(trained, rows_of(task, range(1, clients + 1), batch, short=True), monkeypatch)
 
     def test_rows_that_follow_each_other_without_gaps_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(linear, "aligned", lambda like, *shape: like.new_empty(shape))

@@ -19,7 +19,7 @@ from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold
-from adabest.data.augmentation import flip_crop
+from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import linear as chain
 from adabest.engine.cpu import linear_steps, malloc
 from adabest.engine.cpu.autograd import Replicas, _pool_first
@@ -165,6 +165,30 @@ def test_augmentation_and_own_losses_equal_the_reference(options: dict[str, Any]
     for run in runs:
         run.step()
     assert apart(runs[1], runs[0]) < 1e-13
+
+
+def reversed_batch(images: Tensor, keys: Tensor) -> Tensor:
+    """Mixes each image with another one of the batch."""
+    return 0.8 * images + 0.2 * images.flip(0)
+
+
+@pytest.mark.parametrize("batch_size", [BATCH_SIZE, 64, 1])
+@pytest.mark.parametrize("augmentation", [none, flip_crop, reversed_batch], ids=lambda a: a.__name__)
+@pytest.mark.parametrize("batching", ["short", "replacement"])
+@pytest.mark.parametrize("model", ["linear", "convolutional"])
+def test_other_batches_equal_the_reference(model: str, batching: str, augmentation: Any, batch_size: int) -> None:
+    options: dict[str, Any] = {"batching": batching, "augmentation": augmentation, "batch_size": batch_size}
+    runs = [
+        simulated(AdaBest(), task_with(seeded(model), unbalance=0.6, **options), e)
+        for e in (ReferenceEngine, make_batched_engine)
+    ]
+    for _ in range(2):
+        reference, cores = (run.step(evaluate=True) for run in runs)
+        assert reference is not None
+        assert cores is not None
+        for name in ("train_loss", "train_accuracy"):
+            assert cores[name] == pytest.approx(reference[name], rel=1e-12)
+    assert apart(runs[1], runs[0]) < 1e-12
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -5,7 +5,7 @@ Without a GPU the kernels run in Triton's interpreter (see ``conftest.py``), one
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import odd_models
@@ -27,6 +27,7 @@ from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import flip_crop_codes
 from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
+from adabest.federation.batches import MISSING, Batching
 from adabest.random import Purpose, bits
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -506,15 +507,19 @@ def cohort_table(sizes: list[int], steps: list[int], *, partitions: int = 1) -> 
     )
 
 
+@pytest.mark.parametrize("batching", get_args(Batching))
 @pytest.mark.parametrize(("batch", "partitions"), [(1, 1), (4, 3), (45, 1)])
-def test_tables_of_samples(batch: int, partitions: int) -> None:
+def test_tables_of_samples(batch: int, partitions: int, batching: Batching) -> None:
     """Unequal clients, batches that need topping up, and steps that aren't whole epochs: the same to the last one."""
     sizes = [9, 1, 50, 8]
     steps = [5, 2, 5, 1]
     table = cohort_table(sizes, steps, partitions=partitions)
-    expected = twins.chosen_samples(table, batch)
-    assert torch.equal(KERNELS.chosen_samples(table, batch), expected)
-    assert expected.shape == (max(steps), len(sizes), batch)
+    expected = twins.chosen_samples(table, batch, batching)
+    found = KERNELS.chosen_samples(table, batch, batching)
+    for client, made in enumerate(steps):
+        assert torch.equal(found[:made, client], expected[:made, client])
+    assert found.shape == expected.shape == (max(steps), len(sizes), batch)
+    assert bool((expected[: steps[0], 0] == MISSING).any()) == (batching == "short" and batch > 1)
 
 
 def test_tables_of_flips_and_crops() -> None:

@@ -190,6 +190,8 @@ LANES: list[tuple[Any, Case, LocalTraining, Rules | None]] = [
     (Scaffold(), MLP._replace(options=(("epochs", 3),)), STEADY, None),
     (FedProx(), MLP._replace(options=(("local_steps", "mean"),), seed=6), STEADY, None),
     (FedAvg(), MLP._replace(options=(("batch_size", 5),)), STEADY, None),
+    (FedDyn(), MLP._replace(options=(("batching", "replacement"),)), STEADY, None),
+    (FedDyn(), MLP._replace(options=(("batching", "replacement"),), seed=7, unbalance=0.0), STEADY, None),
     (AdaBest(), MLP._replace(augmentation=flip_crop), STEADY, None),
     (AdaBest(), MLP._replace(augmentation=half_and_half), STEADY, None),
     (AdaBest(), Case("logistic", (5,), kind="logistic"), STEADY, None),

@@ -20,10 +20,11 @@ from triton.backends.compiler import GPUTarget
 from adabest.engine.gpu.kernels.buffers import Pace, Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
-from adabest.engine.gpu.program import Program, ProgramSetting
+from adabest.engine.gpu.program import Program, ProgramSetting, StepKind
 from adabest.engine.layer_plan import plan_layers
 
 CPU = torch.device("cpu")
+STEP = StepKind(has_codes=True, has_offset=True, has_missing=True)
 
 
 class Driver:
@@ -130,9 +131,9 @@ def keys() -> list[list[str]]:
     found = []
     for clients in (1, 2, 7, 16, 33):
         made = program(clients)
-        found.append(kernels_of(functools.partial(made._work, True, True)))
+        found.append(kernels_of(functools.partial(made._work, STEP)))
         slices_of_one_buffer(made, start=clients % 3)
-        found.append(kernels_of(functools.partial(made._work, True, True)))
+        found.append(kernels_of(functools.partial(made._work, STEP)))
     return found
 
 
@@ -140,10 +141,10 @@ def together(broken: str = "") -> dict[str, Any]:
     """What is compiled where, before a step and in it."""
     compiler, made = Compiler(broken=broken), program(2)
     triton.compiler.compile = compiler
-    made._setting.operators.compile_together(lambda: made._work(True, True))
+    made._setting.operators.compile_together(lambda: made._work(STEP))
     before, error = list(compiler.names), ""
     try:
-        made._work(True, True)
+        made._work(STEP)
     except ValueError as raised:
         error = str(raised)
     return {

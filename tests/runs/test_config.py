@@ -43,6 +43,7 @@ EVERYTHING: dict[str, Any] = {
     "rounds": 1,
     "epochs": 2,
     "batch_size": 7,
+    "batching": "short",
     "learning_rate": 0.07,
     "learning_rate_decay": 0.9,
     "weight_decay": 0.0,
@@ -249,6 +250,12 @@ class TestMistakes:
                 "local_steps",
                 "men",
                 "local_steps = 'men' isn't one of its values; did you mean 'mean'? Known: mean, own",
+            ),
+            (
+                "batching",
+                "replace",
+                "batching = 'replace' isn't one of its values; did you mean 'replacement'? "
+                "Known: replacement, short, top-up",
             ),
             ("precision", "float46", "did you mean 'float64'?"),
         ],

@@ -18,15 +18,15 @@ from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.memory_tiers import ran_out_of_memory
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.trainer import MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
+from adabest.engine.trainer import FullGradients, MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
 from adabest.tasks.base import Heartbeat, Task
 from adabest.tasks.classification import ClassificationTask
 
 
 class BatchedEngine:
-    """Trains clients side by side.
+    """Trains clients side by side, or has them compute their full gradients.
 
-    Full gradients, and tasks that aren't classification, go through the reference engine.
+    Tasks that aren't classification go through the reference engine, and so do full gradients on a CPU.
     """
 
     def __init__(
@@ -49,36 +49,29 @@ class BatchedEngine:
         self._heartbeat = heartbeat
         self._make_trainer = make_trainer
         self._reference = ReferenceEngine(heartbeat)
-        self._trainers: dict[Hashable, Trainer] = {}
-        self._one_by_one = set[Hashable]()  # kinds of tasks that can't be batched
+        self._trainers: dict[Hashable, Trainer | None] = {}  # None for kinds of tasks that can't be batched
         self._tasks: dict[Hashable, Task] = {}  # keeps one task of each kind alive: a kind contains id()s
 
     def exchange(self, requests: Sequence[Request]) -> list[Answers]:
         """Executes requests, those whose models and batches have the same shapes at the same time."""
         answers: dict[int, Answers] = {}
-        alike: dict[Hashable, list[int]] = {}
+        alike: dict[tuple[Hashable, Work], dict[int, Request]] = {}
         for number, request in enumerate(requests):
-            task, trains = request.task, request.work is Work.TRAIN
-            if trains and isinstance(task, ClassificationTask) and task.kind not in self._one_by_one:
-                alike.setdefault(task.kind, []).append(number)
+            if isinstance(request.task, ClassificationTask):
+                alike.setdefault((request.task.kind, request.work), {})[number] = request
             else:
-                answers[number] = self._reference.exchange([request])[0]
-        for kind, numbers in alike.items():
-            of_kind = {number: requests[number] for number in numbers}
-            task = self._tasks.setdefault(kind, requests[numbers[0]].task)
-            assert isinstance(task, ClassificationTask)
-            try:
-                with _current_device(task.model.vector.device):
-                    answers |= self._train(self._trainer(task), of_kind)
-            except Unbatchable as error:
-                self._one_by_one.add(kind)
-                warnings.warn(
-                    f"clients train one after another, which is slower, since the model, the loss or the augmentation "
-                    f"can't be computed for many of them at once: {error}",
-                    stacklevel=2,
-                )
-                answers |= dict(zip(of_kind, self._reference.exchange(list(of_kind.values())), strict=True))
+                answers |= self._one_after_another({number: request})
+        for (kind, work), own in alike.items():
+            trainer = self._trainer(kind, next(iter(own.values())).task)
+            if trainer is None or (work is Work.GRADIENT and trainer.full_gradients is None):
+                answers |= self._one_after_another(own)
+            else:
+                with _current_device(next(iter(own.values())).message.cloud.device):
+                    answers |= self._train(trainer, own)
         return [answers[number] for number in range(len(requests))]
+
+    def _one_after_another(self, requests: Mapping[int, Request]) -> dict[int, Answers]:
+        return dict(zip(requests, self._reference.exchange(list(requests.values())), strict=True))
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
         """Judges the models of several runs, those of one kind at the same time."""
@@ -88,10 +81,22 @@ class BatchedEngine:
         """The share of the time in which a GPU works; None if there is none, or nothing was measured yet."""
         return None if self._device_clock is None else self._device_clock.share()
 
-    def _trainer(self, task: ClassificationTask) -> Trainer:
-        if task.kind not in self._trainers:
-            self._trainers[task.kind] = self._make_trainer(task)
-        return self._trainers[task.kind]
+    def _trainer(self, kind: Hashable, task: Task) -> Trainer | None:
+        """The trainer for tasks of a kind; None if they can't be batched."""
+        if kind not in self._trainers:
+            task = self._tasks.setdefault(kind, task)
+            assert isinstance(task, ClassificationTask)
+            try:
+                with _current_device(task.model.vector.device):
+                    self._trainers[kind] = self._make_trainer(task)
+            except Unbatchable as error:
+                self._trainers[kind] = None
+                warnings.warn(
+                    f"clients train one after another, which is slower, since the model, the loss or the augmentation "
+                    f"can't be computed for many of them at once: {error}",
+                    stacklevel=3,
+                )
+        return self._trainers[kind]
 
     def _train(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
         """Local training for several runs, together if that changes no bit of any of them."""
@@ -100,7 +105,7 @@ class BatchedEngine:
         return {n: self._train_together(trainer, {n: request})[n] for n, request in requests.items()}
 
     def _train_together(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
-        """Local training of the clients of several runs, in as few chunks as fit."""
+        """The work of the clients of several runs, the same for all of them, in as few chunks as fit."""
         parts: dict[int, list[Answers]] = {number: [] for number in requests}
         everyone = [
             _Waiting(number, place, client)
@@ -113,7 +118,7 @@ class BatchedEngine:
             cohorts = {run: [one.client for one in own] for run, own in by_run}
             try:
                 jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
-                results = trainer.train(jobs, self._heartbeat)
+                results = _work_of(trainer, jobs)(jobs, self._heartbeat)
             except RuntimeError as error:
                 if not ran_out_of_memory(error):
                     raise
@@ -162,6 +167,14 @@ def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
     return jobs
 
 
+def _work_of(trainer: Trainer, jobs: Sequence[TrainingJob]) -> FullGradients:
+    """What a trainer does for the clients of jobs: train them, or compute their full gradients."""
+    if jobs[0].request.work is Work.TRAIN:
+        return trainer.train
+    assert trainer.full_gradients is not None
+    return trainer.full_gradients
+
+
 def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
@@ -175,8 +188,8 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
         # On a GPU nobody waits for the answer; there the simulation looks at them later.
         states=_for_each(states, count) if like.is_cuda else sound_states(_for_each(states, count), job.states),
         replies=replies if fault is None else stacked_states([blank(kind, like)] * count),
-        steps=job.steps,
-        scores=(result.scores,),
+        steps=[0] * count if result.scores is None else job.steps,
+        scores=() if result.scores is None else (result.scores,),
         faults={} if fault is None else dict.fromkeys(job.clients, fault),
     )
 

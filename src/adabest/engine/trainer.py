@@ -62,15 +62,19 @@ class TrainingJob(NamedTuple):
 
 
 class TrainingResult(NamedTuple):
-    """The clients of a job after their local training.
+    """The clients of a job after their work.
 
     Attributes:
-        models: Their models, ``[clients, P]``.
-        scores: How their training went.
+        models: Their models, ``[clients, P]``; or their gradients, if those are what was asked for.
+        scores: How their training went; None if they didn't train.
     """
 
     models: Tensor
-    scores: TrainingScores
+    scores: TrainingScores | None
+
+
+FullGradients = Callable[[Sequence[TrainingJob], Heartbeat], list[TrainingResult]]
+"""Computes the gradients of clients over all their samples, at their starts; one result per job."""
 
 
 class Unbatchable(Exception):
@@ -87,6 +91,10 @@ class Trainer(Protocol):
     @property
     def cuts_runs_as_alone(self) -> bool:
         """Whether a run that doesn't fit at once is cut into the same jobs as if no other run trained beside it."""
+
+    @property
+    def full_gradients(self) -> FullGradients | None:
+        """Computes gradients over all samples, with the jobs that ``train`` takes; None if only the task can."""
 
     def capacity(self, wanted: int) -> int:
         """How many of the clients that want to train may do so at the same time.

@@ -159,6 +159,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
+        batching=config.batching,
         local_steps=config.local_steps,
         seed=config.seed,
         device=device,

@@ -82,6 +82,11 @@ class SharedSettings(TypedDict, total=False):
     batch_size: int | None
     """Samples in a local step. By default the data set's own."""
 
+    batching: Literal["top-up", "short", "replacement"]
+    """How an epoch's batches are made. top-up: all samples in a random order, and the last batch filled with random
+    ones; short: the same order, and a last batch of what is left; replacement: every sample drawn with replacement.
+    """
+
     learning_rate: float
     """Local learning rate in the first round."""
 

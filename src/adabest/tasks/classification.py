@@ -6,7 +6,7 @@ import hashlib
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from adabest.data.dataset import Dataset
 from adabest.data.inputs import Inputs
 from adabest.data.synthetic import SyntheticInputs
 from adabest.errors import InputError
-from adabest.federation.batches import batch_table, batches_per_epoch
+from adabest.federation.batches import MISSING, Batching, batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
@@ -99,6 +99,7 @@ class ClassificationTask:
         loss: Of (class scores, labels).
         augmentation: Of training inputs.
         batch_size: Samples in a batch.
+        batching: How an epoch's batches are made; see ``federation.batches``.
         seed: The run's.
         kind: Equal for tasks that can be trained together: their models, data and batches have the same shapes, and
             what isn't trained in their models is the same. Valid as long as a task of that kind exists, since it
@@ -115,6 +116,7 @@ class ClassificationTask:
         augmentation: Augmentation = none,
         epochs: int = 5,
         batch_size: int = 45,
+        batching: Batching = "top-up",
         local_steps: Literal["own", "mean"] | int = "own",
         seed: int = 0,
         device: torch.device | None = None,
@@ -125,6 +127,8 @@ class ClassificationTask:
             raise InputError(f"epochs = {epochs}: clients need at least one pass over their samples")
         if batch_size < 1:
             raise InputError(f"batch_size = {batch_size}: a batch needs at least one sample")
+        if batching not in get_args(Batching):
+            raise InputError(f"batching = {batching!r}: it is one of {', '.join(get_args(Batching))}")
         if isinstance(local_steps, int) and local_steps < 1:
             raise InputError(f"steps = {local_steps}: clients make at least one step")
         device = device or torch.device("cpu")
@@ -132,11 +136,11 @@ class ClassificationTask:
         self.model = VectorModel(module, device, dtype)
         self.data = on_device(dataset, device)
         self.loss, self.augmentation = loss, augmentation
-        self.batch_size, self.seed = batch_size, seed
+        self.batch_size, self.batching, self.seed = batch_size, batching, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
         functions = (id(loss), id(augmentation))  # ids, since an object of the user's may have no hash
-        self.kind = (structure, fixed, id(self.data), batch_size, functions, dtype, device)
+        self.kind = (structure, fixed, id(self.data), batch_size, batching, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
         self._same_steps = local_steps if isinstance(local_steps, int) else None
@@ -167,8 +171,12 @@ class ClassificationTask:
         """The largest K_i; cached, since it takes a pass over the whole population."""
         if self._same_steps is not None:
             return self._same_steps
-        most = int(self.partition.training_samples.max())
-        return self._epochs * int(batches_per_epoch(most, self.batch_size))
+        return self._epochs * self.most_batches
+
+    @functools.cached_property
+    def most_batches(self) -> int:
+        """The most batches that the samples of a client are cut into, in any round."""
+        return int(batches_per_epoch(int(self.partition.training_samples.max()), self.batch_size))
 
     @functools.cached_property
     def indices(self) -> Tensor:
@@ -178,6 +186,8 @@ class ClassificationTask:
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         """Forward and backward on one batch."""
         chosen = self._batches_of(client, round_number)[step]
+        if self.batching == "short":
+            chosen = chosen[chosen != MISSING]
         x = self.inputs(chosen)
         if self.augmentation is not none:
             places = torch.arange(len(chosen), device=self._device)
@@ -216,7 +226,10 @@ class ClassificationTask:
         return validation_scores(self.partition, right)
 
     def _batches_of(self, client: int, round_number: int) -> Tensor:
-        """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for."""
+        """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for.
+
+        ``MISSING`` stands for what short batches don't have.
+        """
         if self._batches is None or self._batches[0] != (client, round_number):
             own, steps = self.samples(client), self.steps(client)
             per_epoch = int(batches_per_epoch(own, self.batch_size))
@@ -228,8 +241,10 @@ class ClassificationTask:
                 np.array([own]),
                 epochs=epochs,
                 batch_size=self.batch_size,
+                batching=self.batching,
             )
-            indices = self.partition.of(client)[table.reshape(-1, self.batch_size)[:steps]]
+            places = table.reshape(-1, self.batch_size)[:steps]
+            indices = np.where(places == MISSING, MISSING, self.partition.of(client)[places])
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
         return self._batches[1]
 
@@ -280,7 +295,7 @@ class ClassificationTask:
         Raises:
             InputError: If one of them can't be used.
         """
-        # A single sample is taken twice: batches are always full, and some layers need more than one sample.
+        # A single sample is taken twice: full batches have several, and some layers need more than one.
         two: Any = slice(2) if len(self.data.y_train) > 1 else torch.zeros(2, dtype=torch.int64, device=self._device)
         x, y = self._normalise(self.data.x_train[two]), self.data.y_train[two]
         of_ours = self.augmentation in (none, flip_crop)

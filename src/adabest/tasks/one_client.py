@@ -12,6 +12,7 @@ from adabest.data.augmentation import Augmentation, none
 from adabest.data.dataset import Dataset, as_tensor
 from adabest.data.inputs import Inputs
 from adabest.errors import InputError
+from adabest.federation.batches import Batching
 from adabest.federation.partition import Partition
 from adabest.models.factory import Factory, build_model
 from adabest.tasks.classification import ClassificationTask, Loss
@@ -85,6 +86,7 @@ def one_client_task(
     augmentation: Augmentation = none,
     epochs: int = 5,
     batch_size: int = 45,
+    batching: Batching = "top-up",
     local_steps: Literal["own", "mean"] = "own",
     steps: int | None = None,
     seed: int = 0,
@@ -111,6 +113,7 @@ def one_client_task(
         augmentation: Of training inputs.
         epochs: Passes over the samples in a round.
         batch_size: Samples in a batch.
+        batching: How an epoch's batches are made: ``top-up``, ``short`` or ``replacement``, as in the run.
         local_steps: Whether the client makes as many steps as its own samples take, or the mean of everyone.
         steps: K, for the mean of everyone, which no client can know by itself.
         seed: The run's seed.
@@ -144,6 +147,7 @@ def one_client_task(
         augmentation=augmentation,
         epochs=epochs,
         batch_size=batch_size,
+        batching=batching,
         local_steps=_number_of_steps(local_steps, steps),
         seed=seed,
         device=device,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, clip_factor, place_in_errors
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, clip_factor, cut_to_samples, place_in_errors
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -72,7 +72,7 @@ class _Replica:
 
     def _pass(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
         """Forward and backward: the loss and the accuracy."""
-        x, y = batch([row], step)
+        x, y = batch([cut_to_samples(row, step)], step)
         if x.ndim == 4:
             x = x.contiguous(memory_format=self._layout)
         set_dropout_key(self._module, row.task.seed, row.round, row.client, step)

@@ -14,6 +14,7 @@ from adabest.engine.cohort_table import CohortTable
 from adabest.engine.sample_table import chosen_samples
 from adabest.engine.trainer import TrainingJob
 from adabest.errors import AdabestError
+from adabest.federation.batches import MISSING
 from adabest.random import Purpose
 from adabest.tasks.classification import ClassificationTask
 
@@ -25,7 +26,8 @@ class ClientRow(NamedTuple):
         task: What it learns.
         client: Its number.
         round: t.
-        chosen: The samples of its steps, int64 ``[K_i, batch]``.
+        chosen: The samples of its steps, int64 ``[K_i, batch]``. Where a short batch lacks samples, its first one
+            stands in their places.
         labels: Their labels, int64 ``[K_i, batch]``.
         start: Where it starts, ``[P]``.
         offset: o, ``[P]``; None for none.
@@ -34,6 +36,7 @@ class ClientRow(NamedTuple):
         eta: η_t.
         clip: The largest norm of the corrected gradient; 0 for none.
         decay: λ + ρ′.
+        counts: How many samples each batch has, the first of its row, int64 ``[K_i]``; None if all batches are full.
     """
 
     task: ClassificationTask
@@ -48,6 +51,7 @@ class ClientRow(NamedTuple):
     eta: float
     clip: float
     decay: float
+    counts: Tensor | None = None
 
 
 TrainedRow = tuple[Tensor, Tensor, Tensor]
@@ -57,9 +61,13 @@ TrainedRow = tuple[Tensor, Tensor, Tensor]
 def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
     """The clients of a job, in order."""
     steps = job.steps
-    chosen = chosen_samples(CohortTable.of([(job.request, job.clients)]), job.task.batch_size)
-    chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
     task, round_number = job.task, job.round
+    chosen = chosen_samples(CohortTable.of([(job.request, job.clients)]), task.batch_size, task.batching)
+    chosen = chosen.transpose(0, 1).to(torch.int64, memory_format=torch.contiguous_format)
+    counts = None
+    if task.batching == "short":
+        counts = (chosen != MISSING).sum(dim=2)
+        chosen = torch.where(chosen == MISSING, chosen[..., :1], chosen)
     labels = task.data.y_train[chosen]
     correction, training = job.correction, job.request.training
     for place, client in enumerate(job.clients):
@@ -76,6 +84,7 @@ def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
             eta=_number(job.eta, place),
             clip=training.clip,
             decay=training.weight_decay + _number(correction.rho_prime, place),
+            counts=None if counts is None else counts[place, : steps[place]],
         )
 
 
@@ -116,6 +125,14 @@ def batch(rows: Sequence[ClientRow], step: int, buffer: Tensor | None = None) ->
         augmented = torch.cat([task.augmentation(own, of_own) for own, of_own in batches])
         inputs = augmented if buffer is None else buffer.copy_(augmented)
     return inputs, _of_step([row.labels for row in rows], step)
+
+
+def cut_to_samples(row: ClientRow, step: int) -> ClientRow:
+    """A client whose batches are as long as that of one step, without what stands for missing samples there."""
+    if row.counts is None:
+        return row
+    count = int(row.counts[step])
+    return row._replace(chosen=row.chosen[:, :count], labels=row.labels[:, :count])
 
 
 def _of_step(tables: Sequence[Tensor], step: int) -> Tensor:

@@ -118,9 +118,18 @@ class Chain:
 def _judged(place: int, row: ClientRow, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The loss and the accuracy of each step of a client, which is at this place in the class scores."""
     own, labels = torch.cat([part[:, place] for part in scores if place < part.shape[1]]), row.labels
-    losses = torch.log_softmax(own, 2).gather(2, labels[:, :, None]).mean(dim=(1, 2)).neg()
-    accuracies = (own.argmax(dim=2) == labels).to(torch.float64).mean(dim=1)
+    logarithms, right = torch.log_softmax(own, 2).gather(2, labels[:, :, None]), own.argmax(dim=2) == labels
+    if row.counts is not None:
+        missing = _missing(row.counts, labels.shape[1])
+        losses = logarithms[..., 0].masked_fill(missing, 0.0).sum(dim=1).neg() / row.counts
+        return losses.to(torch.float64), (right & ~missing).sum(dim=1).to(torch.float64) / row.counts
+    losses, accuracies = logarithms.mean(dim=(1, 2)).neg(), right.to(torch.float64).mean(dim=1)
     return losses.to(torch.float64), accuracies
+
+
+def _missing(counts: Tensor, size: int) -> Tensor:
+    """Which places of batches have no sample of their own, ``[steps, size]``."""
+    return torch.arange(size) >= counts[:, None]
 
 
 class _Stack:
@@ -141,7 +150,8 @@ class _Stack:
         transposed = [m.transpose(1, 2) for m in unbiased[1:]]
         self._through = [[], *_products(self._of_outputs[1:], transposed, self._of_outputs[:-1])]
         self._relus = chain.relus
-        self._minus_one, self._size = w.new_full((clients, size, 1), -1.0), w.new_tensor(float(size))
+        self._minus_one = w.new_full((clients, size, 1), -1.0)
+        self._divisors = [_divisors(row, w) for row in rows]
         self._whole = isinstance(task.data.x_train, Tensor) and task.augmentation is none
         self._normal = [value.to(w) for value in (task.data.dataset.mean, task.data.dataset.std)]
         shrinking = w.new_tensor([[1.0 - row.eta * row.decay] for row in rows])
@@ -181,13 +191,22 @@ class _Stack:
             [dy[:active] for dy in self._of_outputs],
             self._relus,
             self._minus_one[:active],
-            self._size,
+            torch.stack([divisors[first:last] for divisors in self._divisors[:active]], dim=1),
             scores,
             *([layer[:active] for layer in way] for way in (self._forward, self._backward, self._through)),
             *(vectors[:active] for vectors in self._vectors),
             self._numbers[:active],
         )
         return scores
+
+
+def _divisors(row: ClientRow, like: Tensor) -> Tensor:
+    """What the gradient of each sample is divided by, ``[K_i, batch or 1, 1]``; infinite for a missing one."""
+    steps, size = row.chosen.shape
+    if row.counts is None:
+        return like.new_full((1, 1, 1), size).expand(steps, 1, 1)
+    counts = row.counts.to(like.dtype)[:, None].expand(steps, size)
+    return counts.masked_fill(_missing(row.counts, size), torch.inf)[..., None]
 
 
 def _products(*operands: Sequence[Tensor]) -> list[list[tuple[Tensor, ...]]]:

@@ -25,7 +25,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
     of_outputs: list[Tensor],
     relus: list[bool],
     minus_one: Tensor,
-    size: Tensor,
+    divisors: Tensor,
     scores: Tensor,
     forward: list[list[tuple[Tensor, Tensor, Tensor]]],
     backward: list[list[tuple[Tensor, Tensor, Tensor]]],
@@ -56,7 +56,8 @@ def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
         of_outputs: The gradients of ``outputs``, of the same shapes.
         relus: Whether a relu follows each layer.
         minus_one: −1 for each sample, ``[clients, batch, 1]``.
-        size: How many samples a batch has.
+        divisors: How many samples each batch has, ``[steps, clients, batch or 1, 1]``; infinite in the places of those
+            that it lacks, which makes their gradients zero.
         scores: Where the class scores are to be, ``[steps, clients, batch, classes]``.
         forward: Of each layer, for each client: two matrices and where their product is to be: inputs, weights,
             outputs.
@@ -82,7 +83,7 @@ def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
                 outputs[layer].relu_()
         scores[step].copy_(outputs[depth - 1])
         wrong = torch.softmax(outputs[depth - 1], 2).scatter_add_(2, labels[step], minus_one)
-        torch.div(wrong, size, out=of_outputs[depth - 1])
+        torch.div(wrong, divisors[step], out=of_outputs[depth - 1])
         for behind in range(depth):
             layer = depth - 1 - behind
             for left, right, product in backward[layer]:

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
 from adabest.engine.cpu.client_rows import TrainedRow, client_rows
@@ -36,10 +37,12 @@ class CpuTrainer:
     Attributes:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
+        full_gradients: None: the task computes them, one client after another.
     """
 
     mixes_runs = True
     cuts_runs_as_alone = True
+    full_gradients = None
 
     def __init__(
         self, task: ClassificationTask, clients_in_parallel: int | None = None, threads: int | None = None
@@ -56,6 +59,8 @@ class CpuTrainer:
         layers = plan_layers(model.module, model.vector.new_zeros(2, *sample))
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
+        if task.batching == "short" and task.augmentation not in (none, flip_crop):
+            by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
         self._threads = threads
         self._bytes = model.vector.nbytes

@@ -9,7 +9,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,9 +86,28 @@ class ProgramSetting:
         return own and self.operators is not twins and self.loss is None and self.augment is None
 
 
+class StepKind(NamedTuple):
+    """What the kernels of a step are compiled for.
+
+    Attributes:
+        has_codes: Whether images are flipped and cropped.
+        has_offset: Whether a client has an offset.
+        has_missing: Whether batches may lack samples.
+        adds_up: Whether gradients are added up, without dropout and augmentation, while parameters stay as they are.
+    """
+
+    has_codes: bool
+    has_offset: bool
+    has_missing: bool = False
+    adds_up: bool = False
+
+
+ADDING_UP = StepKind(has_codes=False, has_offset=False, has_missing=True, adds_up=True)
+
+
 @dataclass
 class Cohort:
-    """The clients of one training as packed tensors, ``[clients, ...]``.
+    """The clients of one training, or of one sum of gradients, as packed tensors, ``[clients, ...]``.
 
     Attributes:
         start: Where each begins, packed; training works in a copy.
@@ -100,6 +119,9 @@ class Cohort:
         keys: What names each client's draws: seed, round and client.
         chosen: The samples of each step, int32 ``[steps, clients, batch]``.
         flip_crop_codes: How images are flipped and cropped, int32 ``[steps, clients, batch]``; None if they aren't.
+        counts: The number of samples over which the gradients of each step are a mean, int32 ``[steps, clients]``;
+            None if no batch lacks any.
+        adds_up: Whether gradients are added up; then η is −1, and there is no offset, clip or decay.
     """
 
     start: Tensor
@@ -111,6 +133,18 @@ class Cohort:
     keys: DrawKeys
     chosen: Tensor
     flip_crop_codes: Tensor | None
+    counts: Tensor | None = None
+    adds_up: bool = False
+
+    @property
+    def kind(self) -> StepKind:
+        """What the steps of these clients are compiled for."""
+        return StepKind(
+            has_codes=self.flip_crop_codes is not None,
+            has_offset=self.offset is not None,
+            has_missing=self.counts is not None,
+            adds_up=self.adds_up,
+        )
 
 
 class Program:
@@ -151,13 +185,14 @@ class Program:
             deviation=setting.deviation,
             chosen=allocate(batch, kind=torch.int32, first=(steps,)),
             flip_crop_codes=allocate(batch, kind=torch.int32, first=(steps,)),
+            counts=allocate(kind=torch.int32, first=(steps,)),
         )
         self.losses = allocate(batch, first=(steps,))
         self.right = allocate(batch, kind=torch.uint8, first=(steps,))
         self._x = allocate(batch, *self._input_shape.stored, kind=operand)
         self._of_scores = allocate(batch, stored_scores(setting), kind=operand)
         self._works = self._build()
-        self._graphs: dict[tuple[bool, bool], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[StepKind, torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
         self._side_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -166,48 +201,51 @@ class Program:
         """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
         return self._allocator.bytes
 
-    def run_dry_step(self, *, has_codes: bool) -> None:
+    def run_dry_step(self, kind: StepKind) -> None:
         """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture.
 
         Args:
-            has_codes: Whether training will flip and crop images, so that only its kernels are compiled.
+            kind: What training will need, so that only its kernels are compiled.
         """
         own = self._setting.loss is not None or self._setting.augment is not None
         if own or any(isinstance(layer, FunctionalLayer) for layer in self._setting.layers):
             with _torch_quiet():
                 if self._device.type == "cuda":
-                    self._capture(has_codes, has_offset=False)
+                    self._capture(kind)
                 else:
-                    self._work(has_codes, has_offset=False)
+                    self._work(kind)
 
-    def compile(self, *, has_codes: bool, has_offset: bool, beside: Callable[[], object]) -> None:
+    def compile(self, kind: StepKind, *, beside: Callable[[], object]) -> None:
         """Compiles the kernels of a step that wasn't made before, and those of other work, at the same time.
 
         Args:
-            has_codes: Whether images are flipped and cropped.
-            has_offset: Whether a client has an offset.
+            kind: What the step needs.
             beside: The other work, which is called without running its kernels.
         """
-        if self._device.type != "cuda" or (has_codes, has_offset) in self._graphs:
+        if self._device.type != "cuda" or kind in self._graphs:
             return
 
         def everything() -> None:
             beside()
-            self._work(has_codes, has_offset)
+            self._work(kind)
 
         with _torch_quiet():
             self._operators.compile_together(everything)
         self._step.zero_()
 
     def train(self, cohort: Cohort, heartbeat: Heartbeat) -> Tensor:
-        """Trains all clients from their starts; returns their models, packed, in memory that the next call reuses."""
+        """Trains all clients from their starts, or adds up their gradients there.
+
+        Returns:
+            Their models, or the sums, packed, in memory that the next call reuses.
+        """
         self._load(cohort)
-        has_codes, has_offset = cohort.flip_crop_codes is not None, cohort.offset is not None
+        kind = cohort.kind
         with _torch_quiet():
             for _ in range(int(cohort.chosen.shape[0])):
                 heartbeat()
-                self._one_step(has_codes, has_offset)
-        return self._w
+                self._one_step(kind)
+        return self._moved(kind)
 
     def _load(self, cohort: Cohort) -> None:
         """Copies a cohort into the program's buffers; places without a client make no step."""
@@ -225,6 +263,10 @@ class Program:
         ]
         if self._half is not self._w:
             given.append((self._half, cohort.start))
+        if cohort.counts is not None and self._source.counts is not None:
+            given.append((self._source.counts[:steps].transpose(0, 1), cohort.counts.transpose(0, 1)))
+        if cohort.adds_up:
+            self._moved(cohort.kind).zero_()
         if cohort.offset is not None:
             given.append((self._offset, cohort.offset))
         if cohort.flip_crop_codes is not None and self._source.flip_crop_codes is not None:
@@ -232,45 +274,52 @@ class Program:
         for own, value in given:
             own[:clients].copy_(value)
 
-    def _one_step(self, has_codes: bool, has_offset: bool) -> None:
-        if self._device.type != "cuda":
-            self._work(has_codes, has_offset)
-            return
-        if (has_codes, has_offset) not in self._graphs:
-            self._graphs[has_codes, has_offset] = self._capture(has_codes, has_offset)
-        self._graphs[has_codes, has_offset].replay()
+    def _moved(self, kind: StepKind) -> Tensor:
+        """What a step writes: the parameters, or the sum of gradients, in the buffer of offsets, which they lack."""
+        return self._offset if kind.adds_up else self._w
 
-    def _capture(self, has_codes: bool, has_offset: bool) -> torch.cuda.CUDAGraph:
-        """Captures a step as a CUDA graph, after its kernels are compiled and tried; parameters stay as they were."""
-        before = self._w.clone()
+    def _one_step(self, kind: StepKind) -> None:
+        if self._device.type != "cuda":
+            self._work(kind)
+            return
+        if kind not in self._graphs:
+            self._graphs[kind] = self._capture(kind)
+        self._graphs[kind].replay()
+
+    def _capture(self, kind: StepKind) -> torch.cuda.CUDAGraph:
+        """Captures a step as a CUDA graph, after its kernels are compiled and tried; what it writes is put back."""
+        moved = self._moved(kind)
+        before = moved.clone()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            self._operators.compile_together(lambda: self._work(has_codes, has_offset))
+            self._operators.compile_together(lambda: self._work(kind))
             for _ in range(_WARM_UP):
                 self._step.zero_()
-                self._work(has_codes, has_offset)
+                self._work(kind)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._step.zero_()
         # Of this thread alone: another one may be copying a checkpoint from the GPU.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._work(has_codes, has_offset)
-        self._w.copy_(before)
-        if self._half is not self._w:
+            self._work(kind)
+        moved.copy_(before)
+        if moved is self._w and self._half is not self._w:
             self._half.copy_(before)
         self._step.zero_()
         return graph
 
-    def _work(self, has_codes: bool, has_offset: bool) -> None:
-        """One local step of all clients."""
-        source = self._source if has_codes else _without(self._source, "flip_crop_codes")
-        direction = self._direction if has_offset else _without(self._direction, "offset")
-        self._gather(source)
+    def _work(self, kind: StepKind) -> None:
+        """One local step of all clients, or one gradient more in their sums."""
+        source = self._source if kind.has_codes else _without(self._source, "flip_crop_codes")
+        source = source if kind.has_missing else _without(source, "counts")
+        direction = self._direction if kind.has_offset else _without(self._direction, "offset")
+        self._gather(source, None if kind.adds_up else self._setting.augment)
         value, before = self._x, None
-        for work in self._works:
-            value = work.forward(as_input(value, before, work), self._half, self._pace, self._keys)
-            before = work
+        with self._dropout_off() if kind.adds_up else contextlib.nullcontext():
+            for work in self._works:
+                value = work.forward(as_input(value, before, work), self._half, self._pace, self._keys)
+                before = work
         gradient: Tensor | None = self._loss_gradient(source, value)
         after: Work | None = None
         for work in reversed(self._works):
@@ -283,8 +332,24 @@ class Program:
             self._side_stream is not None and len(self._works) > 1
         ):  # a capture can't wait for a stream that it never reached
             torch.cuda.current_stream().wait_stream(self._side_stream)
-        self._operators.update(direction, self._pace, self._rates, self._half)
+        if kind.adds_up:
+            # A step of the sum instead of the parameters, with η = −1 and neither clip nor decay.
+            total = self._moved(kind)
+            self._operators.update(replace(direction, w=total), self._pace, self._rates, total)
+        else:
+            self._operators.update(direction, self._pace, self._rates, self._half)
         self._step.add_(1)
+
+    @contextlib.contextmanager
+    def _dropout_off(self) -> Iterator[None]:
+        modules = [work.layer.module for work in self._works if isinstance(work, FunctionalWork)]
+        for module in modules:
+            module.eval()
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.train()
 
     def _on_side_stream(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
         """The stream for the gradient of a layer's weights: the side stream, unless it is the last thing to compute."""
@@ -293,11 +358,11 @@ class Program:
         self._side_stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(self._side_stream)
 
-    def _gather(self, source: Source) -> None:
+    def _gather(self, source: Source, augment: Any) -> None:
         setting = self._setting
-        if setting.augment is None and isinstance(source.inputs, Tensor):
+        if augment is None and isinstance(source.inputs, Tensor):
             self._operators.gather(self._input_shape, source, self._pace, self._x)
-        elif setting.augment is None:
+        elif augment is None:
             twins.gather(self._input_shape, source, self._pace, self._x)
         else:
             chosen = source.chosen.index_select(0, self._step.to(torch.int64))[0].to(torch.int64)
@@ -309,7 +374,7 @@ class Program:
             places = torch.arange(setting.batch, device=self._device)
             step = self._step.to(torch.int64)
             bits = random.bits(seed, Purpose.AUGMENTATION, round_number, client, step, places)
-            images = vmap(setting.augment)(images, bits).flatten(0, 1)
+            images = vmap(augment)(images, bits).flatten(0, 1)
             twins.place(shape, images.reshape(-1, shape.channels, shape.height, shape.width), self._x)
 
     def _loss_gradient(self, source: Source, scores: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
@@ -17,12 +18,15 @@ from adabest.engine.device_clock import DeviceClock
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.operator_choice import operators
 from adabest.engine.gpu.packing import packing
-from adabest.engine.gpu.program import Cohort, Program, ProgramSetting
+from adabest.engine.gpu.program import ADDING_UP, Cohort, Program, ProgramSetting, StepKind
 from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import FunctionalLayer, Layer, plan_layers
+from adabest.engine.sample_table import all_samples
 from adabest.engine.threads import one_thread
-from adabest.engine.trainer import TrainingJob, TrainingResult, Unbatchable
+from adabest.engine.trainer import FullGradients, TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
+from adabest.federation.batches import MISSING, batches_per_epoch
+from adabest.models.keyed import set_dropout_key
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
@@ -77,7 +81,12 @@ class GpuTrainer:
         """
         self._device = task.model.vector.device
         self._setting = setting(task, precision or Precision())
+        self._batching = task.batching
         self._flip_crops = task.augmentation is flip_crop
+        # Whether a batch may lack samples, in whose places others stand that nothing must see.
+        self._stands_in = self._setting.loss is None and keeps_samples_apart(task, self._setting.layers)
+        if self._batching == "short" and not (self._stands_in and self._setting.augment is None):
+            raise Unbatchable("a batch that is shorter than others can only be computed by itself there")
         self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
@@ -127,15 +136,31 @@ class GpuTrainer:
 
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened."""
-        clients = sum(len(job.clients) for job in jobs)
         self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
-        program = self._program_for(clients)
-        program.compile(
-            has_codes=self._flip_crops,
-            has_offset=any(job.correction.offset is not None for job in jobs),
-            beside=lambda: self._tables(jobs[0].table),
-        )
+        program = self._program_for(sum(len(job.clients) for job in jobs))
+        has_offset = any(job.correction.offset is not None for job in jobs)
+        program.compile(self._kind(has_offset=has_offset), beside=lambda: self._tables(jobs[0].table))
         cohort = self._cohort(jobs)
+        models = self._run(program, cohort, jobs, heartbeat)
+        numbers = Arrival(_summary(program, cohort))
+        return [TrainingResult(_rows(job, models), TrainingScores(job.clients, numbers, job.first)) for job in jobs]
+
+    @property
+    def full_gradients(self) -> FullGradients | None:
+        """Computes the gradients of clients over all their samples; None if only the task can."""
+        return self._full_gradients if self._stands_in else None
+
+    def _full_gradients(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        """The gradients of several runs' clients at the same time: a step for each batch, whose gradients are added."""
+        self._steps = max(self._steps, *(job.task.most_batches for job in jobs))
+        program = self._program_for(sum(len(job.clients) for job in jobs))
+        program.compile(ADDING_UP, beside=lambda: None)
+        gradients = self._run(program, self._cohort_at_start(jobs), jobs, heartbeat)
+        return [TrainingResult(_rows(job, gradients), None) for job in jobs]
+
+    def _run(self, program: Program, cohort: Cohort, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> Tensor:
+        """The vectors that a program comes to for the clients of all jobs, ``[clients, P]``."""
+        clients = sum(len(job.clients) for job in jobs)
         try:
             with one_thread() if self._device.type == "cpu" else self._clock.working(self._device):
                 packed = program.train(cohort, heartbeat)
@@ -143,14 +168,13 @@ class GpuTrainer:
             if not isinstance(error, AdabestError):
                 error.add_note(f"in round {jobs[0].round}, with {clients} clients side by side")
             raise
-        models = self._setting.packing.unpack(packed[:clients])
-        numbers = Arrival(_summary(program, cohort))
-        return [
-            TrainingResult(
-                models[job.first : job.first + len(job.clients)], TrainingScores(job.clients, numbers, job.first)
-            )
-            for job in jobs
-        ]
+        return self._setting.packing.unpack(packed[:clients])
+
+    def _kind(self, *, has_offset: bool) -> StepKind:
+        """What steps of training are compiled for."""
+        return StepKind(
+            has_codes=self._flip_crops, has_offset=has_offset, has_missing=self._batching == "short", adds_up=False
+        )
 
     def _try_out(self) -> None:
         """Runs one dry step of what the user wrote, for two clients.
@@ -159,7 +183,7 @@ class GpuTrainer:
             Unbatchable: If it can't be computed for many clients at once.
         """
         try:
-            Program(self._setting, 2, 1, self._device).run_dry_step(has_codes=self._flip_crops)
+            Program(self._setting, 2, 1, self._device).run_dry_step(self._kind(has_offset=False))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -184,20 +208,10 @@ class GpuTrainer:
 
     def _cohort(self, jobs: Sequence[TrainingJob]) -> Cohort:
         """The clients of all jobs as packed tensors. Nothing here waits for a GPU."""
-        pack, like, table = self._setting.packing.pack, jobs[0].correction.start, jobs[0].table
+        like, table = jobs[0].correction.start, jobs[0].table
         counts = [len(job.clients) for job in jobs]
         corrections = [job.correction for job in jobs]
         training = [job.request.training for job in jobs]
-
-        def vectors(values: Sequence[Tensor]) -> Tensor:
-            """Each job's vector or vectors, packed, one row a client."""
-            rows = pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
-            if all(value.ndim > 1 for value in values):
-                return rows
-            own = torch.split(
-                rows, [1 if value.ndim == 1 else count for value, count in zip(values, counts, strict=True)]
-            )
-            return torch.cat([row.expand(count, -1) for row, count in zip(own, counts, strict=True)])
 
         def numbers(values: Sequence[Any]) -> Tensor:
             """Each job's number or numbers, one a client."""
@@ -214,11 +228,11 @@ class GpuTrainer:
         offset = None
         if any(correction.offset is not None for correction in corrections):
             nothing = like.new_zeros(like.shape[-1])
-            offset = vectors([nothing if c.offset is None else c.offset for c in corrections])
+            offset = self._packed(jobs, [nothing if c.offset is None else c.offset for c in corrections])
         decay = [own.weight_decay + c.rho_prime for own, c in zip(training, corrections, strict=True)]
         chosen, codes = self._tables(table)
         return Cohort(
-            start=vectors([correction.start for correction in corrections]),
+            start=self._packed(jobs, [correction.start for correction in corrections]),
             offset=offset,
             scale=numbers([correction.scale for correction in corrections]),
             rho=numbers([correction.rho for correction in corrections]),
@@ -231,14 +245,77 @@ class GpuTrainer:
             keys=table.keys,
             chosen=chosen,
             flip_crop_codes=codes,
+            counts=(chosen != MISSING).sum(dim=2, dtype=torch.int32) if self._batching == "short" else None,
         )
+
+    def _cohort_at_start(self, jobs: Sequence[TrainingJob]) -> Cohort:
+        """The clients of all jobs, whose gradients at their starts are to be added up."""
+        table, batch = jobs[0].table, self._setting.batch
+        start = self._packed(jobs, [job.correction.start for job in jobs])
+        chosen = all_samples(table, batch)
+        nothing, one = start.new_zeros(len(start)), start.new_ones(len(start))
+        return Cohort(
+            start=start,
+            offset=None,
+            scale=one,
+            rho=nothing,
+            rates=Rates(eta=-one, clip=torch.full_like(one, torch.inf), decay=nothing),
+            steps=batches_per_epoch(table.samples, batch).to(torch.int32),
+            keys=table.keys,
+            chosen=chosen,
+            flip_crop_codes=None,
+            counts=table.samples.to(torch.int32).expand(len(chosen), -1),  # so the sum over batches is the mean
+            adds_up=True,
+        )
+
+    def _packed(self, jobs: Sequence[TrainingJob], values: Sequence[Tensor]) -> Tensor:
+        """Each job's vector or vectors, packed, one row a client."""
+        counts = [len(job.clients) for job in jobs]
+        rows = self._setting.packing.pack(torch.cat([value.reshape(-1, value.shape[-1]) for value in values]))
+        if all(value.ndim > 1 for value in values):
+            return rows
+        own = torch.split(rows, [1 if value.ndim == 1 else count for value, count in zip(values, counts, strict=True)])
+        return torch.cat([row.expand(count, -1) for row, count in zip(own, counts, strict=True)])
 
     def _tables(self, table: CohortTable) -> tuple[Tensor, Tensor | None]:
         """The samples of each step, and how images are flipped and cropped, if they are."""
         operators, batch = self._setting.operators, self._setting.batch
-        chosen = operators.chosen_samples(table, batch)
+        chosen = operators.chosen_samples(table, batch, self._batching)
         codes = operators.flip_crop_codes(table.keys, len(chosen), batch) if self._flip_crops else None
         return chosen, codes
+
+
+def _rows(job: TrainingJob, of_all: Tensor) -> Tensor:
+    """The rows of a job's clients."""
+    return of_all[job.first : job.first + len(job.clients)]
+
+
+def keeps_samples_apart(task: ClassificationTask, layers: Sequence[Layer]) -> bool:
+    """Whether a model gives a sample the same class scores whatever is behind it in its batch.
+
+    Convolutions and linear layers do. All else is tried out, with parameters among which none is zero.
+    """
+    if not any(isinstance(layer, FunctionalLayer) for layer in layers):
+        return True
+    module = task.model.module
+    parameters = {
+        name: parameter + 0.1 * torch.arange(1, parameter.numel() + 1).to(parameter).cos().view(parameter.shape)
+        for name, parameter in module.named_parameters()
+    }
+
+    def scores(x: Tensor) -> Tensor:
+        set_dropout_key(module, 0, 0, 0, 0)
+        result: Tensor = functional_call(module, parameters, (x,))
+        return result
+
+    two = task.inputs(torch.arange(2, device=task.model.vector.device) % len(task.data.y_train))
+    two[1] += 1
+    try:
+        with torch.no_grad():
+            alone, beside = scores(two[:1]), scores(torch.cat([two, two[1:]]))[:1]
+    except Exception:  # a model may do anything to a single sample
+        return False
+    return torch.allclose(alone, beside, rtol=1e-3, atol=1e-3 * float(beside.abs().max()))
 
 
 def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
@@ -289,7 +366,8 @@ def _layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
 def _summary(program: Program, cohort: Cohort) -> Tensor:
     """The numbers of ``TrainingScores``, on the device."""
     most, clients, batch = cohort.chosen.shape
-    losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0)) / batch
+    losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0))
+    losses = losses / (batch if cohort.counts is None else cohort.counts)
     right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     made = torch.arange(most, device=losses.device)[:, None] < cohort.steps
     bad = made & ~torch.isfinite(losses)
@@ -297,7 +375,10 @@ def _summary(program: Program, cohort: Cohort) -> Tensor:
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
     loss = sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
-    accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * cohort.steps)
+    if cohort.counts is None:
+        accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * cohort.steps)
+    else:
+        accuracy = sum_by_halves(torch.where(made, right.to(torch.float64) / cohort.counts, 0.0)) / cohort.steps
     return torch.stack([loss, accuracy, where.to(torch.float64), worst])
 
 

@@ -162,6 +162,16 @@ class Config:
     batch_size: Annotated[
         int | None, Meaning("training", "Samples in a local step. By default the data set's own.", range=_COUNT)
     ] = None
+    batching: Annotated[
+        Literal["top-up", "short", "replacement"],
+        Meaning(
+            "training",
+            "How an epoch's batches are made. top-up: all samples in a random order, and the last batch filled with "
+            "random ones; short: the same order, and a last batch of what is left; replacement: every sample drawn "
+            "with replacement.",
+            added_later=True,
+        ),
+    ] = "top-up"
     learning_rate: Annotated[float, Meaning("training", "Local learning rate in the first round.")] = 0.1
     learning_rate_decay: Annotated[
         float, Meaning("training", "Factor by which the learning rate is multiplied from round to round.")

@@ -17,6 +17,7 @@ def _gather(
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     RUN: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
     COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, HAS_CODES: tl.constexpr,
+    HAS_MISSING: tl.constexpr,
     RUN_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
@@ -26,7 +27,11 @@ def _gather(
     clients = tl.num_programs(1).to(tl.int64)
     sample = client * BATCH + tl.program_id(0)
     entry = now.to(tl.int64) * clients * BATCH + sample
-    image = inputs + tl.load(chosen + entry).to(tl.int64) * (CHANNELS * HEIGHT * WIDTH)
+    index = tl.load(chosen + entry)
+    if HAS_MISSING:
+        # The batch's first sample stands in the place of a missing one.
+        index = tl.where(index < 0, tl.load(chosen + entry - tl.program_id(0)), index)
+    image = inputs + index.to(tl.int64) * (CHANNELS * HEIGHT * WIDTH)
     if HAS_CODES:
         # What data.augmentation.decode_flip_crop does; a kernel can't call it.
         code = tl.load(codes + entry)
@@ -64,8 +69,8 @@ def _gather(
 
 @jit
 def _cross_entropy(
-    scores, labels, chosen, dy, losses, right, step, steps,
-    BATCH: tl.constexpr, CLASSES: tl.constexpr, STORED: tl.constexpr, BLOCK: tl.constexpr,
+    scores, labels, chosen, counts, dy, losses, right, step, steps,
+    BATCH: tl.constexpr, CLASSES: tl.constexpr, STORED: tl.constexpr, HAS_MISSING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     now = tl.load(step)
@@ -74,7 +79,11 @@ def _cross_entropy(
     clients = tl.num_programs(1).to(tl.int64)
     sample = client * BATCH + tl.program_id(0)
     entry = now.to(tl.int64) * clients * BATCH + sample
-    label = tl.load(labels + tl.load(chosen + entry)).to(tl.int32)
+    index = tl.load(chosen + entry)
+    if HAS_MISSING:
+        there = index >= 0
+        index = tl.maximum(index, 0)
+    label = tl.load(labels + index).to(tl.int32)
     which = tl.arange(0, BLOCK)
     known = which < CLASSES
     score = tl.load(scores + sample * STORED + which, mask=known, other=-float("inf")).to(tl.float32)
@@ -82,10 +91,17 @@ def _cross_entropy(
     weight = tl.exp(score - highest)
     total = tl.sum(weight, 0)
     true = tl.sum(tl.where(which == label, score, 0.0), 0)
-    tl.store(losses + entry, tl.log(total) + highest - true)
-    guess = tl.min(tl.where(score == highest, which, BLOCK), 0)
-    tl.store(right + entry, (guess == label).to(right.dtype.element_ty))
-    gradient = (weight / total - tl.where(which == label, 1.0, 0.0)) / BATCH
+    loss = tl.log(total) + highest - true
+    hit = tl.min(tl.where(score == highest, which, BLOCK), 0) == label
+    gradient = weight / total - tl.where(which == label, 1.0, 0.0)
+    if HAS_MISSING:
+        count = tl.load(counts + now.to(tl.int64) * clients + client).to(tl.float32)
+        loss, hit = tl.where(there, loss, 0.0), hit & there
+        gradient = tl.where(there, gradient / count, 0.0)
+    else:
+        gradient = gradient / BATCH
+    tl.store(losses + entry, loss)
+    tl.store(right + entry, hit.to(right.dtype.element_ty))
     into = dy + sample * STORED + which
     tl.store(into, tl.where(known, gradient, 0.0).to(dy.dtype.element_ty), mask=which < STORED)
 
@@ -100,7 +116,8 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
         source.inputs, source.mean, source.deviation, source.chosen,
         source.chosen if source.flip_crop_codes is None else source.flip_crop_codes, out, pace.step, pace.steps,
         batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
-        columns, stored_run, pixels, source.flip_crop_codes is not None, run_block, max(16, _BLOCK // run_block),
+        columns, stored_run, pixels, source.flip_crop_codes is not None, source.counts is not None,
+        run_block, max(16, _BLOCK // run_block),
         num_warps=4,
     )  # fmt: skip
 
@@ -112,7 +129,8 @@ def cross_entropy(
     clients, batch, stored = scores.shape
     launch(
         _cross_entropy, (batch, clients),
-        scores, source.labels, source.chosen, dy, losses, right, pace.step, pace.steps,
-        batch, classes, stored, triton.next_power_of_2(stored),
+        scores, source.labels, source.chosen, source.chosen if source.counts is None else source.counts,
+        dy, losses, right, pace.step, pace.steps,
+        batch, classes, stored, source.counts is not None, triton.next_power_of_2(stored),
         num_warps=1,
     )  # fmt: skip

@@ -68,9 +68,12 @@ class Source:
         labels: Their labels, ``[samples]``.
         mean: What is subtracted, one value a channel.
         deviation: What it is divided by, one value a channel.
-        chosen: The samples of each step, int32 ``[steps, clients, batch]``.
+        chosen: The samples of each step, int32 ``[steps, clients, batch]``. ``MISSING`` stands for what a batch lacks,
+            always after the samples that it has.
         flip_crop_codes: How each image is flipped and cropped, int32 ``[steps, clients, batch]`` (see
             ``data.augmentation.encode_flip_crop``); None if none is.
+        counts: The number of samples over which the gradients of each step are a mean, int32 ``[steps, clients]``;
+            None if no batch lacks any, and each step has the mean over its batch.
     """
 
     inputs: Tensor
@@ -79,6 +82,7 @@ class Source:
     deviation: Tensor
     chosen: Tensor
     flip_crop_codes: Tensor | None
+    counts: Tensor | None = None
 
 
 @dataclass(frozen=True)

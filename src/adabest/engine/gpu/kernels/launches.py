@@ -19,7 +19,7 @@ from adabest.engine.gpu.kernels.compiler import wait_until_loaded
 # What kernels load one number at a time, for each client or sample.
 _NUMBERS = {
     "step", "steps", "scale", "rho", "eta", "clip", "decay",
-    "chosen", "codes", "labels", "losses", "right", "mean", "deviation",
+    "chosen", "codes", "counts", "labels", "losses", "right", "mean", "deviation",
     "seed", "round_number", "client", "samples", "starts",
 }  # fmt: skip
 _only_compiles: ContextVar[bool] = ContextVar("_only_compiles", default=False)

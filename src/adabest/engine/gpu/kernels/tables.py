@@ -13,7 +13,7 @@ from adabest import random
 from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.launches import jit, launch
-from adabest.federation.batches import batches_per_epoch
+from adabest.federation.batches import MISSING, Batching, batches_per_epoch
 from adabest.random import Purpose
 
 _GAMMA = tl.constexpr(random.signed(random.GAMMA))
@@ -23,6 +23,7 @@ _ORDER = tl.constexpr(int(Purpose.BATCH_ORDER))
 _TOP_UP = tl.constexpr(int(Purpose.BATCH_TOP_UP))
 _AUGMENTATION = tl.constexpr(int(Purpose.AUGMENTATION))
 _LAST = tl.constexpr(2**63 - 1)
+_MISSING = tl.constexpr(MISSING)
 _BLOCK = 1024
 _LONGEST_GRID = 65_535  # in its second and third dimension
 
@@ -69,7 +70,7 @@ def _order_keys(seed, round_number, client, samples, keys, epochs, places, BLOCK
 @jit
 def _chosen(
     seed, round_number, client, samples, starts, order, indices, out,
-    epochs, places, BATCH: tl.constexpr, BLOCK: tl.constexpr,
+    epochs, places, BATCH: tl.constexpr, BATCHING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, step = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     clients = tl.num_programs(0).to(tl.int64)
@@ -80,10 +81,18 @@ def _chosen(
     epoch = tl.minimum(step // batches, epochs - 1)
     place = (step % batches) * BATCH + sample
     inside = there & (place < own)
-    shuffled = tl.load(order + (row * epochs + epoch) * places + place, mask=inside, other=0)
-    state = _hash(_of_client(seed, round_number, client, row, _TOP_UP), epoch)
-    position = tl.where(place < own, shuffled, _below(_hash(state, place), own))
+    if BATCHING != "replacement":
+        shuffled = tl.load(order + (row * epochs + epoch) * places + place, mask=inside, other=0)
+    if BATCHING == "short":
+        position = shuffled
+    else:
+        state = _hash(_of_client(seed, round_number, client, row, _TOP_UP), epoch)
+        position = _below(_hash(state, place), own)
+    if BATCHING == "top-up":
+        position = tl.where(place < own, shuffled, position)
     found = tl.load(indices + tl.load(starts + row) + position, mask=there, other=0)
+    if BATCHING == "short":
+        found = tl.where(inside, found, _MISSING)
     tl.store(out + (step * clients + row) * BATCH + sample, found.to(tl.int32), mask=there)
 
 
@@ -102,26 +111,29 @@ def _codes(seed, round_number, client, out, BATCH: tl.constexpr, BLOCK: tl.const
     tl.store(out + (step * clients + row) * BATCH + sample, code.to(tl.int32), mask=sample < BATCH)
 
 
-def chosen_samples(table: CohortTable, batch: int) -> Tensor:
+def chosen_samples(table: CohortTable, batch: int, batching: Batching = "top-up") -> Tensor:
     """See ``sample_table.chosen_samples``."""
     clients, device = len(table.samples), table.samples.device
     per_epoch = batches_per_epoch(table.host_samples, batch)
     epochs, steps = int((-(-table.host_steps // per_epoch)).max()), int(table.host_steps.max())
     if max(clients, steps, epochs) > _LONGEST_GRID:
-        return sample_table.chosen_samples(table, batch)
+        return sample_table.chosen_samples(table, batch, batching)
     places = int(per_epoch.max()) * batch
-    keys = torch.empty((clients, epochs, places), dtype=torch.int64, device=device)
-    launch(
-        _order_keys, (triton.cdiv(places, _BLOCK), clients, epochs),
-        *table.keys, table.samples, keys, epochs, places, _BLOCK,
-        num_warps=4,
-    )  # fmt: skip
+    order = table.samples  # is read only where there is an order
+    if batching != "replacement":
+        keys = torch.empty((clients, epochs, places), dtype=torch.int64, device=device)
+        launch(
+            _order_keys, (triton.cdiv(places, _BLOCK), clients, epochs),
+            *table.keys, table.samples, keys, epochs, places, _BLOCK,
+            num_warps=4,
+        )  # fmt: skip
+        order = random.order(keys)
     indices = table.indices[0] if len(table.indices) == 1 else torch.cat(table.indices)
     out = torch.empty((steps, clients, batch), dtype=torch.int32, device=device)
     launch(
         _chosen, (clients, steps),
-        *table.keys, table.samples, table.starts, random.order(keys), indices, out,
-        epochs, places, batch, triton.next_power_of_2(batch),
+        *table.keys, table.samples, table.starts, order, indices, out,
+        epochs, places, batch, batching, triton.next_power_of_2(batch),
         num_warps=1,
     )  # fmt: skip
     return out

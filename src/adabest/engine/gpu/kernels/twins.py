@@ -15,12 +15,15 @@ from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
 from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
+from adabest.federation.batches import MISSING, Batching
 
 _DEAD = 4  # the position in a pool of an output that relu has cut off
 
 
 def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     """The batch of every client, normalised, flipped and cropped, and laid out as the first layer wants it.
+
+    The batch's first sample stands in the places of those that it lacks.
 
     Args:
         shape: How.
@@ -29,8 +32,10 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
         out: ``[clients, batch, *shape.stored]``.
     """
     step = pace.step.to(torch.int64)
-    chosen = source.chosen.index_select(0, step).flatten()
-    images = source.inputs[chosen.to(torch.int64)].reshape(-1, shape.channels, shape.height, shape.width)
+    chosen = source.chosen.index_select(0, step)
+    if source.counts is not None:
+        chosen = torch.where(chosen == MISSING, chosen[..., :1], chosen)
+    images = source.inputs[chosen.flatten().to(torch.int64)].reshape(-1, shape.channels, shape.height, shape.width)
     values = (images.to(out.dtype) - source.mean.view(-1, 1, 1)) / source.deviation.view(-1, 1, 1)
     if source.flip_crop_codes is not None:
         values = _flipped_and_cropped(values, source.flip_crop_codes.index_select(0, step).flatten())
@@ -222,6 +227,9 @@ def cross_entropy(
 ) -> None:
     """The loss of every sample, whether it is classified rightly, and the gradient of the batch's mean.
 
+    All three are zero for a sample that the batch lacks. Where batches may lack samples, the mean is over
+    ``source.counts``.
+
     Args:
         source: Where the labels are.
         pace: Which step.
@@ -232,13 +240,24 @@ def cross_entropy(
         right: Whether each sample is classified rightly, of the same shape as ``losses``.
     """
     step = pace.step.to(torch.int64)
-    labels = source.labels[source.chosen.index_select(0, step)[0].to(torch.int64)]
+    chosen = source.chosen.index_select(0, step)[0].to(torch.int64)
+    labels = source.labels[chosen if source.counts is None else chosen.clamp(min=0)]
     precise = torch.promote_types(scores.dtype, torch.float32)
     logarithms = functional.log_softmax(scores[..., :classes].to(precise), dim=-1)
     true = functional.one_hot(labels, classes)
-    losses.index_copy_(0, step, -logarithms.gather(-1, labels[..., None])[None, ..., 0].to(losses.dtype))
-    right.index_copy_(0, step, (scores[..., :classes].argmax(dim=-1) == labels)[None].to(right.dtype))
-    dy[..., :classes] = (logarithms.exp() - true) / scores.shape[1]
+    loss = -logarithms.gather(-1, labels[..., None])[..., 0]
+    hit = scores[..., :classes].argmax(dim=-1) == labels
+    gradient = logarithms.exp() - true
+    if source.counts is None:
+        gradient = gradient / scores.shape[1]
+    else:
+        missing = chosen == MISSING
+        loss, hit = loss.masked_fill(missing, 0.0), hit & ~missing
+        count = source.counts.index_select(0, step)[0].to(precise)
+        gradient = (gradient / count[:, None, None]).masked_fill(missing[..., None], 0.0)
+    losses.index_copy_(0, step, loss[None].to(losses.dtype))
+    right.index_copy_(0, step, hit[None].to(right.dtype))
+    dy[..., :classes] = gradient
 
 
 def update(direction: Direction, pace: Pace, rates: Rates, half: Tensor) -> None:
@@ -276,9 +295,9 @@ def linear_slots(shape: LinearShape) -> tuple[int, int]:
     return 0, 0
 
 
-def chosen_samples(table: CohortTable, batch: int) -> Tensor:
+def chosen_samples(table: CohortTable, batch: int, batching: Batching = "top-up") -> Tensor:
     """The samples of each step; see ``sample_table.chosen_samples``."""
-    return sample_table.chosen_samples(table, batch)
+    return sample_table.chosen_samples(table, batch, batching)
 
 
 def flip_crop_codes(keys: DrawKeys, steps: int, batch: int) -> Tensor:
