@@ -159,6 +159,7 @@ class TestClaims:
         cell = "cifar100/10/iid"
         runs = [
             made(cell, "scaffold", 46.0),
+            made(cell, "scaffold", 40.0, seed=7),  # no variant has this seed
             made(cell, "scaffold,control_rate=undecayed", 45.0, seed=0),
             made(cell, "scaffold,control_rate=undecayed", 45.2, seed=1),
             made(cell, "feddyn,clip=0", 49.0),
@@ -169,7 +170,7 @@ class TestClaims:
         assert rendered.tables["misses"].rows == (
             (cell, "feddyn,clip=0", "49.00", "1", "–", "49.60 ± 0.24", "−0.60"),
             (cell, "scaffold", "46.00", "1", "–", "44.30 ± 0.22", "+1.70"),
-            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−0.90", "44.30 ± 0.22", "+0.80"),
+            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−1.00", "44.30 ± 0.22", "+0.80"),
         )
         assert rendered.figures == {}
 
@@ -209,6 +210,11 @@ class TestWhereItComesFrom:
         said = "AdaBest: β = 0.4, chosen on validation clients (cifar10/1/iid); β = 0.96 (cifar10/10/iid)."
         assert said in rendered.notes
         assert "tuning" not in table1(*runs).tables
+
+    def test_seeds_that_differ_in_beta_are_told(self) -> None:
+        runs = [made(CELL, "adabest", 85.0, seed=seed, settings={"beta": b}) for seed, b in ((0, 0.2), (1, 0.4))]
+        said = "Seeds of cifar10/10/iid differ in β: β = 0.2 (seeds 0); β = 0.4 (seeds 1). Their mean is of neither."
+        assert said in table1(*runs).notes
 
     def test_how_long_runs_are(self) -> None:
         runs = [made(CELL, "adabest", 85.0, seed=seed, settings={"evaluate_every": 20}) for seed in (0, 1)]

@@ -1,6 +1,6 @@
 """Tables of the figures' claims: how much better AdaBest is, which β is best where, and what a variant changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from adabest.paper.facts import entry_algorithm, entry_options, in_order, label, reported
 from adabest.paper.result_tables import Runs, entries_in_order
@@ -89,27 +89,40 @@ def beta_table(runs: Runs) -> Table:
 
 
 def misses_table(runs: Runs) -> Table:
-    """Variants of an algorithm beside its plain form and the paper's figure."""
+    """Variants of an algorithm beside its plain form, with the same seeds, and the paper's figure."""
     rows = []
     for cell, entries in runs.items():
-        varied = {entry_algorithm(entry) for entry in entries if entry_options(entry)}
-        for entry in (entry for entry in in_order(entries) if entry_algorithm(entry) in varied):
-            of, paper = score(entries[entry]), reported(cell, entry_algorithm(entry))
-            plain = score(entries[entry_algorithm(entry)]).mean if entry_algorithm(entry) in entries else None
-            to_plain = plain if entry_options(entry) else None
+        seeds: dict[str, set[int]] = {}
+        for entry in filter(entry_options, entries):
+            seeds.setdefault(entry_algorithm(entry), set()).update(run.seed for run in entries[entry])
+        for entry in (entry for entry in in_order(entries) if entry_algorithm(entry) in seeds):
+            shown = with_seeds(entries[entry], seeds[entry_algorithm(entry)])
+            of, paper = score(shown), reported(cell, entry_algorithm(entry))
+            ours, plain = same_seeds(shown, entries.get(entry_algorithm(entry), []))
             rows.append(
                 (
                     cell,
                     entry,
                     of.text(),
                     of.seeds,
-                    _difference(of.mean, to_plain),
+                    _difference(score(ours).mean, score(plain).mean) if entry_options(entry) else MISSING,
                     with_spread(paper.mean, paper.std) if paper else MISSING,
                     _difference(of.mean, paper.mean if paper else None),
                 )
             )
     head = ("cell", "entry", "ours %", "n", "to the plain one", "paper %", "to the paper")
     return Table(head, tuple(rows), "Other readings of the protocol")
+
+
+def with_seeds(runs: Sequence[Result], seeds: Container[int]) -> list[Result]:
+    """The runs with some seeds."""
+    return [run for run in runs if run.seed in seeds]
+
+
+def same_seeds(runs: Sequence[Result], others: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """Two groups of runs, each without the seeds that the other doesn't have."""
+    shared = {run.seed for run in runs} & {run.seed for run in others}
+    return with_seeds(runs, shared), with_seeds(others, shared)
 
 
 def _difference(mean: float | None, other: float | None) -> str:

@@ -7,12 +7,16 @@ from itertools import groupby
 from adabest.paper.agreement import Line
 from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, reported
 from adabest.paper.ranking import Order, rounded
+from adabest.paper.scores import ENOUGH_SEEDS
 from adabest.report.numbers import MISSING
 from adabest.report.table import Table
 
 
 def headline_table(compared: Sequence[Line]) -> Table:
-    """The paper's layout: a row for a setting, a column for an algorithm, ours / the paper's, the best of each bold."""
+    """The paper's layout: a row for a setting, a column for an algorithm, ours / the paper's, the best of each bold.
+
+    Ours is a mean with its standard deviation; n stands beside it where fewer than three seeds were run.
+    """
     shown = [algorithm for algorithm in ALGORITHMS if any(line.algorithm == algorithm for line in compared)]
     rows = []
     for cell_name, group in groupby(compared, key=lambda line: line.name):
@@ -30,10 +34,13 @@ def headline_table(compared: Sequence[Line]) -> Table:
 
 def _pair(line: Line, best: float, best_of_paper: float) -> str:
     """Ours / the paper's, and what else must be known of ours."""
-    ours = (
-        line.ours.text() if line.ours.mean is None else _bold(f"{line.ours.mean:.2f}", rounded(line.ours.mean) == best)
-    )
+    ours = line.ours.text()
+    if line.ours.mean is not None:
+        spread = f" ± {line.ours.std:.1f}" if len(line.ours.values) > 1 else ""
+        ours = _bold(f"{line.ours.mean:.2f}", rounded(line.ours.mean) == best) + spread
     marks = [line.length] if line.length else []
+    if line.ours.values and len(line.ours.values) < ENOUGH_SEEDS:
+        marks.append(f"n = {len(line.ours.values)}")
     if line.ours.values and line.ours.lost:
         marks.append(f"{len(line.ours.lost)} diverged")
     noted = f" ({', '.join(marks)})" if marks else ""
