@@ -51,6 +51,7 @@ _WORDS = {
     "fig-stability-emnist": "Test accuracy and norm of the cloud model over rounds, on an easy task",
     "fig-mu": "Test accuracy and norm of the cloud model over rounds, by μ",
     "fig-beta": "Test accuracy against the share of clients in a round, by β",
+    "beta-auto-settings": "Test accuracy against the share of clients in a round, by β, in settings of our own",
     "population": "Clients present, test accuracy and norm of the cloud model over rounds, by population",
 }
 

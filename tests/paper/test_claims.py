@@ -155,6 +155,40 @@ class TestClaims:
             ("1", "diverged in round 20", "**44.00**"),
         )
 
+    def test_auto_stands_beside_the_best_fixed_beta(self) -> None:
+        points = {("0.1", "0.8"): 44, ("0.1", "0.9"): 45, ("0.1", "auto"): 46, ("0.005", "0.8"): 28}
+        runs = [made(f"cifar100/{share}", f"adabest,beta={b}", value) for (share, b), value in points.items()]
+        rendered = render("fig-beta", of(runs, "fig-beta"))
+        assert rendered.tables["auto"].head[1] == "best fixed β"
+        assert rendered.tables["auto"].rows == (("0.1", "0.9", "45.00", "46.00", "1", "+1.00"),)
+        assert rendered.tables["beta"].rows[-1] == ("auto", "–", "**46.00**")
+        assert "auto" not in render("fig-beta", of(runs[:2], "fig-beta")).tables
+
+    def test_auto_stands_beside_the_tuned_beta_of_the_same_seeds(self) -> None:
+        tuned = [made(CELL, "adabest", 80.0 + seed, seed=seed, settings={"beta": 0.96}) for seed in (0, 1, 2)]
+        auto = [made(CELL, "adabest,beta=auto", 80.0, seed=seed) for seed in (0, 2, 3)]
+        other = [made(CELL, "fedavg", 99.0), made("cifar10/1/iid", "adabest,beta=auto", 80.0)]
+        rendered = render("beta-auto", of([*auto, *tuned, *other], "beta-auto"))
+        assert rendered.tables["auto"].head[1] == "tuned β"
+        assert rendered.tables["auto"].rows == ((CELL, "0.96", "81.00 ± 1.41", "80.00 ± 0.00", "2", "−1.00"),)
+        assert {line[1] for line in rendered.tables["final"].rows} == {"adabest", "adabest,beta=auto"}
+
+    @pytest.mark.parametrize("entry", ["adabest,beta=often", "adabest,mu=auto"])
+    def test_other_words_than_auto_are_refused(self, entry: str) -> None:
+        with pytest.raises(InputError, match="should be a number"):
+            render("fig-beta", of([made("cifar100/0.1", entry, 1.0)], "fig-beta"))
+
+    def test_mnist_stands_above_the_papers_emnist_l(self) -> None:
+        runs = [made("mnist/10/iid", name, value) for name, value in (("fedavg", 97.0), ("adabest", 98.0))]
+        runs += [made("mnist/10/iid", "fedavg", 97.5, seed=seed) for seed in (1, 2)]
+        rendered = render("table1-mnist", of(runs, "table1-mnist"))
+        ours, theirs = rendered.tables["accuracy"].rows
+        assert ours == ("10 %", "IID", "MNIST, ours", "97.33 ± 0.29", "–", "–", "**98.00 (n = 1)**")
+        assert theirs[:3] == ("10 %", "IID", "EMNIST-L, the paper's")
+        assert "±" in theirs[3]
+        assert theirs[6].startswith("**")
+        assert not {"comparison", "summary"} & set(rendered.tables)
+
     def test_a_variant_stands_beside_its_plain_form(self) -> None:
         cell = "cifar100/10/iid"
         runs = [
@@ -232,7 +266,7 @@ class TestEveryExperiment:
         assert {line[0] for line in rendered.tables["final"].rows} >= {cells[-1]} or name == "fig-overfitting"
         assert rendered.tables["provenance"].rows
         assert rendered.notes
-        assert bool(rendered.figures) is not name.startswith("misses")
+        assert bool(rendered.figures) is not (name.startswith("misses") or name == "beta-auto")
 
     @pytest.mark.parametrize("name", specification_names())
     def test_runs_that_never_got_anywhere(self, name: str) -> None:

@@ -6,10 +6,11 @@ from adabest.paper.facts import entry_algorithm, entry_options, in_order, label,
 from adabest.paper.result_tables import Runs, entries_in_order
 from adabest.paper.scores import score, smooth
 from adabest.report.entries import mean_curve
-from adabest.report.numbers import MISSING, with_sign, with_spread
+from adabest.report.numbers import MISSING, as_text, with_sign, with_spread
 from adabest.report.table import Table
 from adabest.runs.results_file import Result
 
+AUTO = "adabest,beta=auto"
 _OURS = "adabest"
 _SETTLED = 0.1  # part of the rounds after which a ratio of accuracies says something
 
@@ -86,6 +87,31 @@ def beta_table(runs: Runs) -> Table:
             cells.append(f"**{text}**" if is_best else text)
         rows.append((entry_options(entry).get("beta", entry), *cells))
     return Table(("β", *runs), tuple(rows), "Test accuracy (%) by β and share of clients in a round")
+
+
+def auto_table(runs: Runs, words: str) -> Table:
+    """β = auto beside the best of the other values, of the same seeds; a row for each setting that has both.
+
+    Args:
+        runs: The runs of several seeds, by setting and entry.
+        words: What the best of the other values is called: best fixed, or tuned.
+    """
+    rows = []
+    for cell, entries in runs.items():
+        pairs = {
+            entry: same_seeds(group, entries.get(AUTO, []))
+            for entry, group in entries.items()
+            if entry != AUTO and entry_algorithm(entry) == _OURS
+        }
+        means = {entry: mean for entry, (group, _) in pairs.items() if (mean := score(group).mean) is not None}
+        if not means:
+            continue
+        best = max(means, key=lambda entry: means[entry])
+        fixed, auto = map(score, pairs[best])
+        beta = as_text(pairs[best][0][0].settings.get("beta", entry_options(best).get("beta", MISSING)))
+        rows.append((cell, beta, fixed.text(), auto.text(), auto.seeds, _difference(auto.mean, fixed.mean)))
+    head = ("cell", f"{words} β", "its accuracy %", "β = auto: accuracy %", "n", "difference")
+    return Table(head, tuple(rows), f"β = auto beside the {words} β")
 
 
 def misses_table(runs: Runs) -> Table:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from adabest.paper.agreement import Line
-from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, reported
+from adabest.paper.facts import ALGORITHMS, DATASETS, HETEROGENEITIES, PARTICIPATIONS, as_table_cell, reported
 from adabest.paper.ranking import Order, rounded
-from adabest.paper.scores import ENOUGH_SEEDS
-from adabest.report.numbers import MISSING
+from adabest.paper.result_tables import Runs
+from adabest.paper.scores import ENOUGH_SEEDS, Score, score
+from adabest.report.numbers import MISSING, with_spread
 from adabest.report.table import Table
 
 
@@ -30,6 +31,35 @@ def headline_table(compared: Sequence[Line]) -> Table:
         )
     head = ("participation", "data set", "labels", *(f"{ALGORITHMS[algorithm]} %" for algorithm in shown))
     return Table(head, tuple(rows), "Test accuracy, ours / the paper's")
+
+
+def stand_in_table(runs: Runs, instead_of: str) -> Table:
+    """Accuracies on a data set, and below each the paper's on the one it stands in for; the best of each row bold."""
+    rows = []
+    for name, entries in runs.items():
+        cell = as_table_cell(name)
+        if cell is None:
+            continue
+        place = (f"{cell.participation} %", HETEROGENEITIES[cell.heterogeneity])
+        scores = {algorithm: score(entries.get(algorithm, [])) for algorithm in ALGORITHMS}
+        best = max(rounded(of.mean) for of in scores.values())
+        ours = (_bold(_with_n(of), rounded(of.mean) == best) for of in scores.values())
+        rows.append((*place, f"{DATASETS[cell.dataset]}, ours", *ours))
+        of_paper = [reported(f"{instead_of}/{cell.participation}/{cell.heterogeneity}", name) for name in ALGORITHMS]
+        theirs = [of for of in of_paper if of is not None]
+        if len(theirs) == len(ALGORITHMS):
+            first = max(of.mean for of in theirs)
+            cells = (_bold(with_spread(of.mean, of.std), of.mean == first) for of in theirs)
+            rows.append((*place, f"{DATASETS[instead_of]}, the paper's", *cells))
+    head = ("participation", "labels", "data set", *(f"{words} %" for words in ALGORITHMS.values()))
+    return Table(
+        head, tuple(rows), f"Test accuracy; {DATASETS[instead_of]} is another data set, so there is no verdict"
+    )
+
+
+def _with_n(of: Score) -> str:
+    """A score with its number of seeds where that is small."""
+    return f"{of.text()} (n = {len(of.values)})" if 0 < len(of.values) < ENOUGH_SEEDS else of.text()
 
 
 def _pair(line: Line, best: float, best_of_paper: float) -> str:
