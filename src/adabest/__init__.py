@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adabest.experiments.sweep import sweep
     from adabest.experiments.tuning import Tuning, tune
     from adabest.experiments.verification import verify
+    from adabest.paper.forecast import Forecast, forecast
     from adabest.paper.reproduce import Reproduced, reproduce
     from adabest.runs.callbacks.base import Callback, Ending, RunView
     from adabest.runs.files.run_verification import Finding
@@ -85,6 +86,7 @@ _HOMES = {
     "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
+    "paper.forecast": ("Forecast", "forecast"),
     "paper.reproduce": ("Reproduced", "reproduce"),
     "runs.callbacks.base": ("Callback", "Ending", "RunView"),
     "runs.files.run_verification": ("Finding",),
@@ -111,6 +113,7 @@ __all__ = [
     "FedDyn",
     "FedProx",
     "Finding",
+    "Forecast",
     "Illustration",
     "InputError",
     "Interrupted",
@@ -136,6 +139,7 @@ __all__ = [
     "check_range",
     "compare",
     "datasets",
+    "forecast",
     "from_arrays",
     "illustrate",
     "list_runs",
