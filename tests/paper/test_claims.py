@@ -7,10 +7,11 @@ import pytest
 from paper_results import everyone, made, of
 
 from adabest import InputError
+from adabest.paper.claims import claims_notes, claims_table
 from adabest.paper.rendering import RENDERINGS, Rendered, render
 from adabest.paper.specification import read_specification, specification_names
 from adabest.report.numbers import mean_and_spread
-from adabest.runs.results_file import Choice, PointRow, Result
+from adabest.runs.results_file import Choice, PointRow, Result, Results
 
 CELL = "cifar10/10/iid"
 
@@ -207,6 +208,60 @@ class TestClaims:
             (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−1.00", "44.30 ± 0.22", "+0.80"),
         )
         assert rendered.figures == {}
+
+
+class TestRulings:
+    """Each claim of the paper: whether it holds, by how many seeds, and the numbers."""
+
+    def rulings(self, *results: Results) -> dict[str, tuple[str, ...]]:
+        return {row[0].split(":")[1].split(",")[0].strip(): row[1:] for row in claims_table(results).rows}
+
+    def cells(self, **accuracies: float) -> list[Result]:
+        return [made(CELL, name, value, rounds=1200) for name, value in accuracies.items()]
+
+    def test_table_1_holds_where_all_of_it_does(self) -> None:
+        runs = self.cells(fedavg=81.35, feddyn=83.56, scaffold=83.50, adabest=85.78)
+        found = self.rulings(of(runs))
+        assert found["the accuracies"] == ("holds", "1", "4 of 4 figures within what is allowed")
+        assert found["the order of the algorithms"] == ("holds", "1", "1 of 1 settings; 6 of 6 pairs of algorithms")
+        assert found["AdaBest is first"] == ("holds", "1", "1 of 1 settings (CIFAR-10 1 of 1)")
+
+    def test_table_1_holds_in_part_or_not_at_all(self) -> None:
+        runs = self.cells(fedavg=81.35, feddyn=83.56, scaffold=88.0, adabest=85.78)
+        runs += [made(CELL, "fedavg", 81.35, rounds=1200, seed=1)]
+        found = self.rulings(of(runs))
+        assert found["the accuracies"] == ("holds in part", "1 to 2", "3 of 4 figures within what is allowed")
+        assert found["the order of the algorithms"][0] == "doesn't hold"
+        ruling, _, numbers = found["AdaBest is first"]
+        assert ruling == "doesn't hold"
+        assert numbers.endswith("another is first at 10 % CIFAR-10 IID (scaffold)")
+
+    @pytest.mark.parametrize(("ours", "ruling"), [(45.0, "holds"), (44.9, "doesn't hold")])
+    def test_nearly_two_fold_begins_at_one_point_eight(self, ours: float, ruling: str) -> None:
+        runs = [made("balanced/1000", "adabest", ours), made("balanced/1000", "fedavg", 25.0)]
+        (found,) = self.rulings(of(runs, "fig-scale")).values()
+        assert found[0] == ruling
+        assert found[2].endswith(f"{ours / 25:.2f} (balanced/1000)")
+
+    @pytest.mark.parametrize(
+        ("norms", "accuracies", "rulings"),
+        [
+            ([10, 15, 20, 25, 30], [20, 30, 20, 10, 5], ("holds", "doesn't hold")),
+            ([10, 10, 10, 10, 10.5], [20, 30, 40, 40, 39], ("doesn't hold", "holds")),
+            ([10, 15, 20, 25, 30], [20, 30, 40, 40, 40], ("holds in part", "holds in part")),
+        ],
+    )
+    def test_norms_explode_or_settle(
+        self, norms: list[float], accuracies: list[float], rulings: tuple[str, str]
+    ) -> None:
+        runs = [made("cifar100", name, accuracies, cloud_norm=norms) for name in ("feddyn", "adabest")]
+        found = self.rulings(of(runs, "fig-stability"))
+        assert tuple(row[0] for row in found.values()) == rulings
+        assert found["FedDyn's ‖θ‖ explodes"][2].startswith(f"‖θ‖ 10.0 in round 200, {norms[-1]:.1f} in round 1,000;")
+
+    def test_what_was_not_run_makes_no_claim(self) -> None:
+        assert claims_table([of([made("cifar100", "fedavg", 1.0)], "fig-stability")]).rows == ()
+        assert len(claims_notes()) == 3
 
 
 class TestWhereItComesFrom:

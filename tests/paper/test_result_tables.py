@@ -303,6 +303,20 @@ class TestInShort:
         some = row(rendered(lost, *seeds("feddyn", 50.0), *seeds("adabest", 55.0)).tables["headline"])
         assert some["FedDyn %"] == "50.00 (n = 1, 1 diverged) / 49.60"
 
+    def test_what_is_within_by_setting(self) -> None:
+        runs = [
+            *seeds("fedavg", 37.0, 38.0),
+            *seeds("feddyn", 57.0),
+            *seeds("scaffold", 44.3),
+            *seeds("adabest", 55.58),
+        ]
+        short = seeds("adabest", 50.0, cell="cifar10/10/iid", rounds=300)
+        assert rendered(*runs, *short).tables["cells"].rows == (
+            ("10 %", "CIFAR-100", "IID", "3 of 4", "FedDyn", "1, 2", "no", "no"),
+        )
+        alone = rendered(*seeds("adabest", 55.58)).tables["cells"].rows
+        assert alone == (("10 %", "CIFAR-100", "IID", "1 of 1", "–", "1", "–", "–"),)
+
     def test_how_often_ours_is_the_papers(self) -> None:
         low = [run for name, accuracy in PAPER.items() for run in seeds(name, accuracy)]
         cell = "cifar10/1/0.03"

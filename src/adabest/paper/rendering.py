@@ -118,6 +118,7 @@ def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
         "outside": agreement.outside_table(lines),
         "ranking": ranking.ranking_table(orders),
         "summary": summary.summary_table(lines, orders),
+        "cells": summary.cells_table(lines, orders),
         "rounds": rounds_table(runs),
         "models": models_table(runs),
         "final": final_table(runs),

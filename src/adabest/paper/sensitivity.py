@@ -1,6 +1,7 @@
 """Tables of the figures' claims: how much better AdaBest is, which β is best where, and what a variant changes."""
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from adabest.paper.facts import entry_algorithm, entry_options, in_order, label, reported
 from adabest.paper.result_tables import Runs, entries_in_order
@@ -19,23 +20,43 @@ def ratio_table(runs: Runs) -> Table:
     """AdaBest's accuracy over the best other's: at the end, and where it is largest."""
     rows = []
     for cell, entries in runs.items():
-        means = {entry: score(group).mean for entry, group in entries.items()}
-        others = {entry: mean for entry, mean in means.items() if entry != _OURS and mean is not None}
-        ours = means.get(_OURS)
-        if ours is not None and others:
-            second = max(others, key=lambda entry: others[entry])
+        if (pair := _ours_and_second(entries)) is not None:
             largest, round_number = _largest_ratio(entries)
             rows.append(
                 (
                     cell,
-                    f"{ours:.2f}",
-                    f"{others[second]:.2f} ({label(second)})",
-                    f"{ours / others[second]:.2f}",
+                    f"{pair.ours:.2f}",
+                    f"{pair.second:.2f} ({label(pair.name)})",
+                    f"{pair.ours / pair.second:.2f}",
                     f"{largest:.2f} (round {round_number})",
                 )
             )
     head = ("cell", "AdaBest %", "best other %", "ratio at the end", "largest ratio")
     return Table(head, tuple(rows), "How much better than the second best")
+
+
+def ratios_at_the_end(runs: Runs) -> dict[str, float]:
+    """AdaBest's accuracy over the best other's in the last round, by setting."""
+    pairs = {cell: _ours_and_second(entries) for cell, entries in runs.items()}
+    return {cell: pair.ours / pair.second for cell, pair in pairs.items() if pair is not None}
+
+
+class _Pair(NamedTuple):
+    """AdaBest's accuracy, and the best other's with its entry's name."""
+
+    ours: float
+    second: float
+    name: str
+
+
+def _ours_and_second(entries: Mapping[str, Sequence[Result]]) -> _Pair | None:
+    means = {entry: score(group).mean for entry, group in entries.items()}
+    others = {entry: mean for entry, mean in means.items() if entry != _OURS and mean is not None}
+    ours = means.get(_OURS)
+    if ours is None or not others:
+        return None
+    second = max(others, key=lambda entry: others[entry])
+    return _Pair(ours, others[second], second)
 
 
 def _largest_ratio(entries: Mapping[str, Sequence[Result]]) -> tuple[float, int]:

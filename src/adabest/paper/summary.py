@@ -104,6 +104,35 @@ def summary_table(compared: Sequence[Line], found: Mapping[str, Order]) -> Table
     return Table(head, tuple(rows), "Table 1: how often ours is the paper's")
 
 
+def cells_table(compared: Sequence[Line], found: Mapping[str, Order]) -> Table:
+    """How many accuracies of each setting are within what is allowed, whose aren't, and whether the order agrees."""
+    rows = []
+    for name, group in groupby(compared, key=lambda line: line.name):
+        members = [line for line in group if line.verdict is not None]
+        if not members:
+            continue
+        cell, order = members[0].cell, found.get(name)
+        within = [line for line in members if line.verdict is not None and line.verdict.within]
+        outside = [ALGORITHMS[line.algorithm] for line in members if line not in within]
+        counts = sorted({len(line.ours.values) for line in members})
+        agreements = (MISSING, MISSING)
+        if order is not None and not order.length:
+            agreements = ("yes" if order.same else "no", "yes" if order.same_winner else "no")
+        rows.append(
+            (
+                f"{cell.participation} %",
+                DATASETS[cell.dataset],
+                HETEROGENEITIES[cell.heterogeneity],
+                f"{len(within)} of {len(members)}",
+                ", ".join(outside) or MISSING,
+                ", ".join(map(str, counts)),
+                *agreements,
+            )
+        )
+    head = ("participation", "data set", "labels", "within", "not within", "n", "same order", "same first")
+    return Table(head, tuple(rows), "Table 1: what is within, by setting")
+
+
 def _counts(members: Sequence[Line]) -> tuple[str, ...]:
     within = sum(line.verdict is not None and line.verdict.within for line in members)
     diverged = sum(bool(line.ours.lost) for line in members)
