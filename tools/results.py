@@ -12,6 +12,8 @@ figure by its name, or ``notes``::
 Several files are taken together, and * stands for any part of a name. Runs of another experiment may stand beside those
 of the first file, in the same cells: ``results/misses-skew.json results/table1.json misses``. Where the same runs make
 another experiment, too, it is named before what is to be shown: ``results/fig-stability.json fig-overfitting/final``.
+The paper's claims, and accuracies over the entropy of partitions, are of several files that aren't one experiment:
+``results/table1/*.json results/fig-scale.json claims/claims``, ``results/table1/*.json entropy/lines``.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +34,8 @@ from PIL import Image
 from adabest.costs.cost_file import MeasuredCosts
 from adabest.costs.measured_tables import measured_cost_notes, measured_cost_tables
 from adabest.errors import InputError
+from adabest.paper.claims import claims_notes, claims_table
+from adabest.paper.entropy import entropy_figure, entropy_notes, entropy_points, lines_table, seeds_table
 from adabest.paper.rendering import Rendered, figure_name, render
 from adabest.runs.results_file import Results
 
@@ -45,12 +50,14 @@ _SOURCE = "Source"  # of the words that PNG and SVG have for facts about an imag
 _WORDS = {
     "agreement": "Test accuracy in the cells of Table 1, ours beside the paper's",
     "curves": "Test accuracy over rounds in the cells of Table 1",
+    "entropy": "Test accuracy over the mean entropy of clients' labels, with a line for each algorithm",
     "fig-stability": "Test loss, norm of the cloud model and test accuracy over rounds",
     "fig-overfitting": "Training and test accuracy over rounds",
     "fig-scale": "Test accuracy over rounds: balanced and unbalanced, 1000 and 100 clients",
     "fig-stability-emnist": "Test accuracy and norm of the cloud model over rounds, on an easy task",
     "fig-mu": "Test accuracy and norm of the cloud model over rounds, by μ",
     "fig-beta": "Test accuracy against the share of clients in a round, by β",
+    "beta-auto-settings": "Test accuracy against the share of clients in a round, by β, in settings of our own",
     "population": "Clients present, test accuracy and norm of the cloud model over rounds, by population",
 }
 
@@ -110,7 +117,10 @@ def _show(root: Path, files: str, name: str) -> SourcedRendering:
     if [path.stem for path in found] == [_COSTS]:
         costs = MeasuredCosts.read(found[0])
         return SourcedRendering(_COSTS, Rendered(measured_cost_tables(costs), {}, measured_cost_notes(costs)), files)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
     first, *others = map(Results.read, found)
+    if name in _ACROSS:
+        return SourcedRendering(name, _ACROSS[name]([first, *others]), f"{files} {digest}")
     name = name or first.experiment
     cells = set(first.cells())
     results = dataclasses.replace(first, runs=list(first.runs))
@@ -118,8 +128,27 @@ def _show(root: Path, files: str, name: str) -> SourcedRendering:
         beside = dataclasses.replace(other, runs=[run for run in other.runs if run.cell in cells], tuning=[])
         same = other.experiment == first.experiment
         results = results.merged(other if same else dataclasses.replace(beside, experiment=first.experiment))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
     return SourcedRendering(name, render(name, results), f"{files} {digest}")
+
+
+def _claims(found: Sequence[Results]) -> Rendered:
+    """The paper's claims, by all results of each experiment together."""
+    by_experiment: dict[str, Results] = {}
+    for results in found:
+        known = by_experiment.get(results.experiment)
+        by_experiment[results.experiment] = results if known is None else known.merged(results)
+    return Rendered({"claims": claims_table(list(by_experiment.values()))}, {}, claims_notes())
+
+
+def _entropy(found: Sequence[Results]) -> Rendered:
+    """Accuracy over the entropy of partitions. Runs of one seed in several files all count."""
+    points = entropy_points(found)
+    tables = {"seeds": seeds_table(points), "lines": lines_table(points)}
+    return Rendered(tables, {"entropy": entropy_figure(points)}, entropy_notes())
+
+
+# What is shown of several files without being one experiment.
+_ACROSS: dict[str, Callable[[Sequence[Results]], Rendered]] = {"claims": _claims, "entropy": _entropy}
 
 
 def _text(shown: SourcedRendering, part: str) -> str:

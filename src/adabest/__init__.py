@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from adabest.experiments.sweep import sweep
     from adabest.experiments.tuning import Tuning, tune
     from adabest.experiments.verification import verify
+    from adabest.paper.forecast import Forecast, forecast
     from adabest.paper.reproduce import Reproduced, reproduce
     from adabest.runs.callbacks.base import Callback, Ending, RunView
     from adabest.runs.files.run_verification import Finding
@@ -87,6 +88,7 @@ _HOMES = {
     "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
+    "paper.forecast": ("Forecast", "forecast"),
     "paper.reproduce": ("Reproduced", "reproduce"),
     "runs.callbacks.base": ("Callback", "Ending", "RunView"),
     "runs.files.run_verification": ("Finding",),
@@ -113,6 +115,7 @@ __all__ = [
     "FedDyn",
     "FedProx",
     "Finding",
+    "Forecast",
     "Illustration",
     "InputError",
     "Interrupted",
@@ -139,6 +142,7 @@ __all__ = [
     "check_range",
     "compare",
     "datasets",
+    "forecast",
     "from_arrays",
     "illustrate",
     "list_runs",

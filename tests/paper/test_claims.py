@@ -7,10 +7,11 @@ import pytest
 from paper_results import everyone, made, of
 
 from adabest import InputError
+from adabest.paper.claims import claims_notes, claims_table
 from adabest.paper.rendering import RENDERINGS, Rendered, render
 from adabest.paper.specification import read_specification, specification_names
 from adabest.report.numbers import mean_and_spread
-from adabest.runs.results_file import Choice, PointRow, Result
+from adabest.runs.results_file import Choice, PointRow, Result, Results
 
 CELL = "cifar10/10/iid"
 
@@ -155,10 +156,45 @@ class TestClaims:
             ("1", "diverged in round 20", "**44.00**"),
         )
 
+    def test_auto_stands_beside_the_best_fixed_beta(self) -> None:
+        points = {("0.1", "0.8"): 44, ("0.1", "0.9"): 45, ("0.1", "auto"): 46, ("0.005", "0.8"): 28}
+        runs = [made(f"cifar100/{share}", f"adabest,beta={b}", value) for (share, b), value in points.items()]
+        rendered = render("fig-beta", of(runs, "fig-beta"))
+        assert rendered.tables["auto"].head[1] == "best fixed β"
+        assert rendered.tables["auto"].rows == (("0.1", "0.9", "45.00", "46.00", "1", "+1.00"),)
+        assert rendered.tables["beta"].rows[-1] == ("auto", "–", "**46.00**")
+        assert "auto" not in render("fig-beta", of(runs[:2], "fig-beta")).tables
+
+    def test_auto_stands_beside_the_tuned_beta_of_the_same_seeds(self) -> None:
+        tuned = [made(CELL, "adabest", 80.0 + seed, seed=seed, settings={"beta": 0.96}) for seed in (0, 1, 2)]
+        auto = [made(CELL, "adabest,beta=auto", 80.0, seed=seed) for seed in (0, 2, 3)]
+        other = [made(CELL, "fedavg", 99.0), made("cifar10/1/iid", "adabest,beta=auto", 80.0)]
+        rendered = render("beta-auto", of([*auto, *tuned, *other], "beta-auto"))
+        assert rendered.tables["auto"].head[1] == "tuned β"
+        assert rendered.tables["auto"].rows == ((CELL, "0.96", "81.00 ± 1.41", "80.00 ± 0.00", "2", "−1.00"),)
+        assert {line[1] for line in rendered.tables["final"].rows} == {"adabest", "adabest,beta=auto"}
+
+    @pytest.mark.parametrize("entry", ["adabest,beta=often", "adabest,mu=auto"])
+    def test_other_words_than_auto_are_refused(self, entry: str) -> None:
+        with pytest.raises(InputError, match="should be a number"):
+            render("fig-beta", of([made("cifar100/0.1", entry, 1.0)], "fig-beta"))
+
+    def test_mnist_stands_above_the_papers_emnist_l(self) -> None:
+        runs = [made("mnist/10/iid", name, value) for name, value in (("fedavg", 97.0), ("adabest", 98.0))]
+        runs += [made("mnist/10/iid", "fedavg", 97.5, seed=seed) for seed in (1, 2)]
+        rendered = render("table1-mnist", of(runs, "table1-mnist"))
+        ours, theirs = rendered.tables["accuracy"].rows
+        assert ours == ("10 %", "IID", "MNIST, ours", "97.33 ± 0.29", "–", "–", "**98.00 (n = 1)**")
+        assert theirs[:3] == ("10 %", "IID", "EMNIST-L, the paper's")
+        assert "±" in theirs[3]
+        assert theirs[6].startswith("**")
+        assert not {"comparison", "summary"} & set(rendered.tables)
+
     def test_a_variant_stands_beside_its_plain_form(self) -> None:
         cell = "cifar100/10/iid"
         runs = [
             made(cell, "scaffold", 46.0),
+            made(cell, "scaffold", 40.0, seed=7),  # no variant has this seed
             made(cell, "scaffold,control_rate=undecayed", 45.0, seed=0),
             made(cell, "scaffold,control_rate=undecayed", 45.2, seed=1),
             made(cell, "feddyn,clip=0", 49.0),
@@ -169,9 +205,63 @@ class TestClaims:
         assert rendered.tables["misses"].rows == (
             (cell, "feddyn,clip=0", "49.00", "1", "–", "49.60 ± 0.24", "−0.60"),
             (cell, "scaffold", "46.00", "1", "–", "44.30 ± 0.22", "+1.70"),
-            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−0.90", "44.30 ± 0.22", "+0.80"),
+            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−1.00", "44.30 ± 0.22", "+0.80"),
         )
         assert rendered.figures == {}
+
+
+class TestRulings:
+    """Each claim of the paper: whether it holds, by how many seeds, and the numbers."""
+
+    def rulings(self, *results: Results) -> dict[str, tuple[str, ...]]:
+        return {row[0].split(":")[1].split(",")[0].strip(): row[1:] for row in claims_table(results).rows}
+
+    def cells(self, **accuracies: float) -> list[Result]:
+        return [made(CELL, name, value, rounds=1200) for name, value in accuracies.items()]
+
+    def test_table_1_holds_where_all_of_it_does(self) -> None:
+        runs = self.cells(fedavg=81.35, feddyn=83.56, scaffold=83.50, adabest=85.78)
+        found = self.rulings(of(runs))
+        assert found["the accuracies"] == ("holds", "1", "4 of 4 figures within what is allowed")
+        assert found["the order of the algorithms"] == ("holds", "1", "1 of 1 settings; 6 of 6 pairs of algorithms")
+        assert found["AdaBest is first"] == ("holds", "1", "1 of 1 settings (CIFAR-10 1 of 1)")
+
+    def test_table_1_holds_in_part_or_not_at_all(self) -> None:
+        runs = self.cells(fedavg=81.35, feddyn=83.56, scaffold=88.0, adabest=85.78)
+        runs += [made(CELL, "fedavg", 81.35, rounds=1200, seed=1)]
+        found = self.rulings(of(runs))
+        assert found["the accuracies"] == ("holds in part", "1 to 2", "3 of 4 figures within what is allowed")
+        assert found["the order of the algorithms"][0] == "doesn't hold"
+        ruling, _, numbers = found["AdaBest is first"]
+        assert ruling == "doesn't hold"
+        assert numbers.endswith("another is first at 10 % CIFAR-10 IID (scaffold)")
+
+    @pytest.mark.parametrize(("ours", "ruling"), [(45.0, "holds"), (44.9, "doesn't hold")])
+    def test_nearly_two_fold_begins_at_one_point_eight(self, ours: float, ruling: str) -> None:
+        runs = [made("balanced/1000", "adabest", ours), made("balanced/1000", "fedavg", 25.0)]
+        (found,) = self.rulings(of(runs, "fig-scale")).values()
+        assert found[0] == ruling
+        assert found[2].endswith(f"{ours / 25:.2f} (balanced/1000)")
+
+    @pytest.mark.parametrize(
+        ("norms", "accuracies", "rulings"),
+        [
+            ([10, 15, 20, 25, 30], [20, 30, 20, 10, 5], ("holds", "doesn't hold")),
+            ([10, 10, 10, 10, 10.5], [20, 30, 40, 40, 39], ("doesn't hold", "holds")),
+            ([10, 15, 20, 25, 30], [20, 30, 40, 40, 40], ("holds in part", "holds in part")),
+        ],
+    )
+    def test_norms_explode_or_settle(
+        self, norms: list[float], accuracies: list[float], rulings: tuple[str, str]
+    ) -> None:
+        runs = [made("cifar100", name, accuracies, cloud_norm=norms) for name in ("feddyn", "adabest")]
+        found = self.rulings(of(runs, "fig-stability"))
+        assert tuple(row[0] for row in found.values()) == rulings
+        assert found["FedDyn's ‖θ‖ explodes"][2].startswith(f"‖θ‖ 10.0 in round 200, {norms[-1]:.1f} in round 1,000;")
+
+    def test_what_was_not_run_makes_no_claim(self) -> None:
+        assert claims_table([of([made("cifar100", "fedavg", 1.0)], "fig-stability")]).rows == ()
+        assert len(claims_notes()) == 3
 
 
 class TestWhereItComesFrom:
@@ -210,6 +300,11 @@ class TestWhereItComesFrom:
         assert said in rendered.notes
         assert "tuning" not in table1(*runs).tables
 
+    def test_seeds_that_differ_in_beta_are_told(self) -> None:
+        runs = [made(CELL, "adabest", 85.0, seed=seed, settings={"beta": b}) for seed, b in ((0, 0.2), (1, 0.4))]
+        said = "Seeds of cifar10/10/iid differ in β: β = 0.2 (seeds 0); β = 0.4 (seeds 1). Their mean is of neither."
+        assert said in table1(*runs).notes
+
     def test_how_long_runs_are(self) -> None:
         runs = [made(CELL, "adabest", 85.0, seed=seed, settings={"evaluate_every": 20}) for seed in (0, 1)]
         assert "Rounds: 1,000, evaluated every 20." in table1(*runs).notes
@@ -226,7 +321,7 @@ class TestEveryExperiment:
         assert {line[0] for line in rendered.tables["final"].rows} >= {cells[-1]} or name == "fig-overfitting"
         assert rendered.tables["provenance"].rows
         assert rendered.notes
-        assert bool(rendered.figures) is not name.startswith("misses")
+        assert bool(rendered.figures) is not (name.startswith("misses") or name == "beta-auto")
 
     @pytest.mark.parametrize("name", specification_names())
     def test_runs_that_never_got_anywhere(self, name: str) -> None:

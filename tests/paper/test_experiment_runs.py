@@ -17,7 +17,7 @@ from adabest.paper import experiment_runs
 from adabest.paper.experiment_runs import ExperimentRequest, ExperimentRuns
 from adabest.paper.specification import Rule, Specification
 from adabest.runs.build import environment
-from adabest.runs.results_file import Choice, Result, Results, provenance_of, read_choices, write_choices
+from adabest.runs.results_file import Choice, PointRow, Result, Results, provenance_of, read_choices, write_choices
 
 
 def request(
@@ -306,6 +306,18 @@ class TestFiles:
         newer = [replace(run, status="diverged") for run in first.runs]
         assert first.merged(Results("small", newer)).runs == newer
 
+    def test_choices_that_agree_become_one_of_all_seeds(self) -> None:
+        first, second = (_choice(seed, chosen=0.2) for seed in (0, 1))
+        (both,) = Results("a", [], [first]).merged(Results("a", [], [second])).tuning
+        assert both.seeds == [0, 1]
+        assert [row["validation_accuracy"] for row in both.grid] == [[0.5, 0.75], [0.25, 0.5]]
+        assert Results("a", [], [both]).merged(Results("a", [], [second])).tuning == [second]  # they share a seed
+
+    @pytest.mark.parametrize("change", [{"chosen": {"beta": 0.4}}, {"rounds": 7}, {"grid": []}])
+    def test_of_choices_that_differ_the_later_wins(self, change: dict[str, Any]) -> None:
+        first, second = _choice(0, chosen=0.2), replace(_choice(1, chosen=0.2), **change)
+        assert Results("a", [], [first]).merged(Results("a", [], [second])).tuning == [second]
+
     def test_results_of_another_experiment(self) -> None:
         with pytest.raises(InputError, match="results of a and of b don't belong together"):
             Results("a", []).merged(Results("b", []))
@@ -369,3 +381,11 @@ class TestFiles:
         lines = (folder / "small.json").read_text().splitlines()
         assert len([line for line in lines if line.startswith('{"cell"')]) == len(results.runs)
         assert json.loads((folder / "small.json").read_text())["experiment"] == "small"
+
+
+def _choice(seed: int, *, chosen: float) -> Choice:
+    grid: list[PointRow] = [
+        {"point": {"beta": beta}, "validation_accuracy": [accuracy + seed / 4], "status": ["finished"]}
+        for beta, accuracy in ((0.2, 0.5), (0.4, 0.25))
+    ]
+    return Choice("*", "adabest", {"beta": chosen}, grid, 500, [seed])

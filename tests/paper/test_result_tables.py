@@ -182,7 +182,7 @@ class TestComparison:
             order = row(result.tables["ranking"], f"{CELL} (round {rounds})")
             assert order["ours"] == "adabest > fedavg"
             assert [order[name] for name in ("pairs alike", "same order", "same first")] == ["–"] * 3
-            assert row(result.tables["headline"])["AdaBest %"] == f"**55.50** (round {rounds}) / **55.58**"
+            assert row(result.tables["headline"])["AdaBest %"] == f"**55.50** (round {rounds}, n = 1) / **55.58**"
             counts = row(result.tables["summary"], "all")
             assert [counts[name] for name in ("compared", "same order", "same first")] == ["1", "–", "–"]
             assert "1,000 / 1,200 / 2,000" in note(result, "Where a round is named")
@@ -281,21 +281,41 @@ class TestInShort:
             "10 %",
             "CIFAR-100",
             "IID",
-            "37.45 / 37.45",
-            "**57.00** / 49.60",
-            "44.30 / 44.30",
-            "55.58 / **55.58**",
+            "37.45 (n = 1) / 37.45",
+            "**57.00** (n = 1) / 49.60",
+            "44.30 (n = 1) / 44.30",
+            "55.58 (n = 1) / **55.58**",
         ]
 
     def test_a_single_algorithm_is_not_the_best(self) -> None:
-        assert row(rendered(*seeds("feddyn", 57.0)).tables["headline"])["FedDyn %"] == "57.00 / 49.60"
+        assert row(rendered(*seeds("feddyn", 57.0)).tables["headline"])["FedDyn %"] == "57.00 (n = 1) / 49.60"
+
+    def test_the_headline_has_spreads_and_tells_of_few_seeds(self) -> None:
+        runs = [*seeds("feddyn", 49.0, 50.0), *seeds("adabest", 54.0, 55.0, 56.0)]
+        line = row(rendered(*runs).tables["headline"])
+        assert line["FedDyn %"] == "49.50 ± 0.7 (n = 2) / 49.60"
+        assert line["AdaBest %"] == "**55.00** ± 1.0 / **55.58**"
 
     def test_the_headline_counts_diverged_runs(self) -> None:
         lost = made(CELL, "feddyn", 10.0, seed=9, rounds=311, status="diverged")
         alone = row(rendered(lost, *seeds("adabest", 55.0)).tables["headline"])
         assert alone["FedDyn %"] == "diverged in round 311 / 49.60"
         some = row(rendered(lost, *seeds("feddyn", 50.0), *seeds("adabest", 55.0)).tables["headline"])
-        assert some["FedDyn %"] == "50.00 (1 diverged) / 49.60"
+        assert some["FedDyn %"] == "50.00 (n = 1, 1 diverged) / 49.60"
+
+    def test_what_is_within_by_setting(self) -> None:
+        runs = [
+            *seeds("fedavg", 37.0, 38.0),
+            *seeds("feddyn", 57.0),
+            *seeds("scaffold", 44.3),
+            *seeds("adabest", 55.58),
+        ]
+        short = seeds("adabest", 50.0, cell="cifar10/10/iid", rounds=300)
+        assert rendered(*runs, *short).tables["cells"].rows == (
+            ("10 %", "CIFAR-100", "IID", "3 of 4", "FedDyn", "1, 2", "no", "no"),
+        )
+        alone = rendered(*seeds("adabest", 55.58)).tables["cells"].rows
+        assert alone == (("10 %", "CIFAR-100", "IID", "1 of 1", "–", "1", "–", "–"),)
 
     def test_how_often_ours_is_the_papers(self) -> None:
         low = [run for name, accuracy in PAPER.items() for run in seeds(name, accuracy)]

@@ -30,7 +30,7 @@ def test_committed_pages_agree_with_committed_results() -> None:
 
 
 def test_every_committed_result_can_be_read_and_tells_where_it_comes_from() -> None:
-    for path in sorted(set((ROOT / "results").glob("*.json")) - {ROOT / "results" / "costs.json"}):
+    for path in sorted(set((ROOT / "results").rglob("*.json")) - {ROOT / "results" / "costs.json"}):
         kept = Results.read(path)
         for run in kept.runs:
             assert {"command", "commit", "device", "torch"} <= {k for k, v in run.provenance.items() if v}, path

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from adabest.data.catalog import EMNIST_L, MNIST
 from adabest.errors import InputError
 from adabest.paper.specification import Specification, read_specification, specification_names
 from adabest.registry import split_specification
@@ -11,6 +12,8 @@ from adabest.runs.settings.algorithm_specification import algorithm_options
 from adabest.runs.settings.config import SETTINGS
 
 NAMES = (
+    "beta-auto",
+    "beta-auto-settings",
     "fig-beta",
     "fig-mu",
     "fig-overfitting",
@@ -23,6 +26,7 @@ NAMES = (
     "population",
     "table1",
     "table1-exact",
+    "table1-mnist",
 )
 
 
@@ -114,9 +118,10 @@ def test_overfitting_is_read_off_the_runs_of_stability() -> None:
     assert ours.seeds == other.seeds
 
 
-def test_beta_varies_in_nine_values_and_is_not_tuned() -> None:
+def test_beta_varies_in_nine_values_beside_auto_and_is_not_tuned() -> None:
     beta = read_specification("fig-beta")
-    assert [values["beta"] for values in beta.entries.values()] == [0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1]
+    values = [values["beta"] for values in beta.entries.values()]
+    assert values == [0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1, "auto"]
     assert not beta.tuned
     assert [round(cell.settings["participation"] * 1000) for cell in beta.all_cells()] == [5, 10, 20, 50, 100]
     assert len({cell.apart for cell in beta.all_cells()}) == 5
@@ -144,6 +149,37 @@ class TestMisses:
             if values["algorithm"] == "adabest":
                 assert values["mu"] == 0.02 or "mu=" in entry
                 assert values["beta"] == 0.96 or "beta=" in entry
+
+
+class TestBetaAuto:
+    def test_differs_from_table_1_in_beta_alone(self) -> None:
+        auto, table = read_specification("beta-auto"), read_specification("table1")
+        assert [cell.settings for cell in auto.all_cells()] == [cell.settings for cell in table.all_cells()]
+        assert len(auto.chosen_cells()) == 12
+        for cell in auto.all_cells():
+            plain = {**table.settings_of(cell, "adabest"), "beta": "auto"}
+            assert auto.settings_of(cell, "adabest,beta=auto") == plain
+            assert auto.tuned_by(cell.name, "adabest,beta=auto") is None
+
+    def test_settings_of_our_own_have_cohorts_that_nothing_was_tuned_for(self) -> None:
+        own = read_specification("beta-auto-settings")
+        assert [round(cell.settings["participation"] * 100) for cell in own.all_cells()] == [3, 7, 30]
+        values = [values["beta"] for values in own.entries.values()]
+        assert values == [0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, "auto"]
+        assert {(c.settings["partition"], c.settings["alpha"]) for c in own.all_cells()} == {("dirichlet", 0.1)}
+
+
+def test_mnist_has_the_settings_of_emnist_l() -> None:
+    mnist, table = read_specification("table1-mnist"), read_specification("table1")
+    assert len(mnist.chosen_cells()) == 6
+    theirs = {cell.name: cell for cell in table.all_cells()}
+    for cell in mnist.all_cells():
+        other = theirs[cell.name.replace("mnist", "emnist-l")]
+        assert {**cell.settings, "dataset": "emnist-l"} == other.settings
+        assert mnist.settings_of(cell, "adabest").get("beta") == table.settings_of(other, "adabest").get("beta")
+    defaults = {"mnist": MNIST.defaults, "emnist-l": EMNIST_L.defaults}
+    assert defaults["mnist"] == defaults["emnist-l"]
+    assert (defaults["mnist"].weight_decay, defaults["mnist"].augmentation) == (1e-4, "none")
 
 
 class TestChoosing:

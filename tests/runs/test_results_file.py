@@ -50,6 +50,7 @@ ODD: list[Any] = [
 def read(name: str, **parts: slice) -> Any:
     """A file of the repository, with a part of its lists, so that changes hit everything before long."""
     content = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+    content.pop("sha256", None)  # else every change would be refused as one that breaks the seal
     for part, kept in parts.items():
         content[part] = content[part][kept]
     for run in content.get("runs", []):
@@ -58,7 +59,7 @@ def read(name: str, **parts: slice) -> Any:
 
 
 RESULTS = {
-    "table1": read("table1", runs=slice(0, 3), tuning=slice(0, 1)),
+    "table1": read("table1/cifar10-1", runs=slice(0, 3), tuning=slice(0, 1)),
     "fig-beta": read("fig-beta", runs=slice(0, 2)),
     "fig-mu": read("fig-mu", runs=slice(0, 5, 4)),
     "fig-scale": read("fig-scale", runs=slice(0, 4)),
@@ -191,9 +192,12 @@ class TestChanged:
 
 
 class TestUnchanged:
-    @pytest.mark.parametrize("name", sorted(path.stem for path in KEPT.glob("*.json") if path.stem != "costs"))
-    def test_results_of_the_repository_are_read(self, name: str) -> None:
-        assert Results.read(KEPT / f"{name}.json").runs
+    @pytest.mark.parametrize("path", sorted(set(KEPT.rglob("*.json")) - {KEPT / "costs.json"}), ids=lambda p: p.stem)
+    def test_results_of_the_repository_are_read(self, path: Path) -> None:
+        assert Results.read(path).runs
+
+    def test_results_of_the_repository_leave_room_for_more(self) -> None:
+        assert max(path.stat().st_size for path in KEPT.rglob("*.json")) < 700 * 1024
 
     def test_results_before_any_change_are_accepted(self, tmp_path: Path) -> None:
         """Else the tests above would hold for an empty reason."""

@@ -146,11 +146,46 @@ class _SpecifiedRun(NamedTuple):
     point: Mapping[str, Any] = MappingProxyType({})
 
 
+class Stage(NamedTuple):
+    """Runs that are made one after another or together, before those of the next stage.
+
+    Attributes:
+        purpose: ``tuning`` for runs by which hyper-parameters are chosen, else ``runs``.
+        folder: The folder above those of the runs.
+        plan: The runs by label.
+        cells: The cell of each, by label.
+        unsettled: The labels of runs whose hyper-parameters are still to be chosen.
+        lanes: How many are trained together at most.
+    """
+
+    purpose: str
+    folder: Path
+    plan: Plan
+    cells: Mapping[str, str]
+    unsettled: frozenset[str]
+    lanes: int
+
+
 class ExperimentRuns:
     """The runs of an experiment, which are made in a folder."""
 
-    def __init__(self, request: ExperimentRequest, folder: Path, *, show: bool = False) -> None:
-        self._request, self._folder, self._show = request, folder, show
+    def __init__(
+        self,
+        request: ExperimentRequest,
+        folder: Path,
+        *,
+        show: bool = False,
+        load: Callable[[str, str | None], Dataset] = load_dataset,
+    ) -> None:
+        """Makes nothing yet.
+
+        Args:
+            request: What is to be made.
+            folder: The folder above those of the runs.
+            show: Whether to show progress.
+            load: Loads a data set by its name and the folder of data.
+        """
+        self._request, self._folder, self._show, self._load = request, folder, show, load
         self._datasets: dict[str, Dataset] = {}  # each is read once
 
     def check(self) -> None:
@@ -168,6 +203,26 @@ class ExperimentRuns:
         planned = self._plan(jobs)
         settled = {job.label: planned.runs[job.label] for job in jobs if job.place not in tried}
         refuse_other_runs(Plan(settled, {}), self._folder, overwrite=None)
+
+    def stages(self) -> list[Stage]:
+        """All runs, in the order in which they are made: what is to be tuned first, then group by group."""
+        request = self._request
+        known = self._chosen(request.choices, request.cells)
+        tried = {trial.place: trial.point for trial in self._trials(request.cells)}
+        tuning = [self._trials(cells) for cells in request.groups()]
+        runs = [
+            [job for seed in request.seeds for job in self._jobs(cells, seed, {**known, **tried})]
+            for cells in request.groups()
+        ]
+        stages = []
+        for purpose, folder, groups in ((TUNING, self._folder / TUNING, tuning), ("runs", self._folder, runs)):
+            for jobs in filter(None, groups):
+                planned = self._plan(jobs)
+                waiting = () if purpose == TUNING else (job.label for job in jobs if job.place in tried)
+                cells = {job.label: job.place[0] for job in jobs}
+                lanes = request.lanes or self._default_lanes(planned)
+                stages.append(Stage(purpose, folder, planned, cells, frozenset(waiting), lanes))
+        return stages
 
     def make(self, tell: Callable[[Results], None]) -> Results:
         """Makes all runs: what is to be tuned first, then group by group, the runs of all seeds together.
@@ -314,7 +369,7 @@ class ExperimentRuns:
         """
         if name not in self._datasets:
             try:
-                self._datasets[name] = load_dataset(name, (self._request.execution or {}).get("data_dir"))
+                self._datasets[name] = self._load(name, (self._request.execution or {}).get("data_dir"))
             except InputError as error:
                 specification = self._request.specification
                 others = [cell.name for cell in specification.all_cells() if cell.settings["dataset"] != name]

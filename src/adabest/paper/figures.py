@@ -20,7 +20,7 @@ from adabest.paper.drawing import (
     with_marks,
     zoom,
 )
-from adabest.paper.facts import ALGORITHMS, entry_algorithm, entry_options, in_order
+from adabest.paper.facts import ALGORITHMS, entry_algorithm, entry_options, in_order, is_number
 from adabest.paper.result_tables import Runs, entries_in_order
 from adabest.paper.scores import score, smooth
 from adabest.report.palette import DIVERGED_MARKER
@@ -110,11 +110,14 @@ def mu_figure(entries: Mapping[str, Sequence[Result]], title: str) -> Figure:
 def beta_figure(runs: Runs, title: str) -> Figure:
     """Final test accuracy against participation, a line for each β; × below stands for what diverged."""
     entries = entries_in_order(runs)
-    looks = graded_looks([f"β = {entry_options(entry).get('beta', entry)}" for entry in entries])
+    words = {entry: f"β = {entry_options(entry).get('beta', entry)}" for entry in entries}
+    graded = [entry for entry in entries if is_number(entry_options(entry).get("beta", ""))]
+    looks = {entry: {**look_of(entry), "label": words[entry]} for entry in entries}
+    looks |= dict(zip(graded, graded_looks([words[entry] for entry in graded]), strict=True))
     figure, grid = panels(1, 1, (6.6, 4.4))
     axes = grid[0, 0]
     lost: list[tuple[float, Any]] = []
-    for entry, look in zip(entries, looks, strict=True):
+    for entry, look in looks.items():
         scores = {float(cell): score(of[entry]) for cell, of in runs.items() if entry in of}
         kept = {rate: (of.mean, of.std) for rate, of in scores.items() if of.mean is not None}
         axes.plot(list(kept), [mean for mean, _ in kept.values()], **look)

@@ -1,10 +1,11 @@
 """Notes on how to read the figures: what was run, what the paper leaves open, and what we chose."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from adabest.paper.facts import DATASETS
 from adabest.paper.result_tables import Runs
+from adabest.report.numbers import as_text
 from adabest.runs.results_file import Result, Results
 
 _ONE_THING = ["Each entry changes one thing that the paper leaves open, or may have done otherwise than it says."]
@@ -17,6 +18,11 @@ _OPEN = {
     "table1-exact": [
         "Partitions have the label skew that α says; the paper's, made by the authors' simulator, have less. So "
         "differences from the paper are expected, and `table1` is the comparison that counts.",
+    ],
+    "table1-mnist": ["β is the paper's for EMNIST-L at 10 %, and chosen on validation clients at 1 %."],
+    "beta-auto": ["The paper has no such β. The tuned one is that of Table 1: chosen at 1 %, the paper's at 10 %."],
+    "beta-auto-settings": [
+        "The paper has no such settings, and nothing was tuned for them; labels are skewed by the exact partition."
     ],
     "fig-stability": [
         "The paper gives the federation, and neither the number of rounds nor β: these are ours. Labels are skewed by "
@@ -92,17 +98,35 @@ def _parts(run: Result) -> list[str]:
 
 def hyperparameters(runs: Runs) -> list[str]:
     """The β of AdaBest where entries don't name it, and whether it was chosen on validation clients."""
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[str, list[int]]] = {}
     for cell, entries in runs.items():
         for entry, group in entries.items():
             for run in group:
                 if run.settings.get("algorithm") == "adabest" and "beta=" not in entry and "beta" in run.settings:
                     chosen = ", chosen on validation clients" if "beta" in run.chosen else ""
-                    found.setdefault(f"β = {run.settings['beta']:g}{chosen}", {})[cell] = None
+                    words = f"β = {as_text(run.settings['beta'])}{chosen}"
+                    found.setdefault(words, {}).setdefault(cell, []).append(run.seed)
     if not found:
         return []
     where = (f"{words} ({', '.join(cells)})" if len(found) > 1 else words for words, cells in found.items())
-    return [f"AdaBest: {'; '.join(where)}."]
+    return [f"AdaBest: {'; '.join(where)}.", *_seeds_that_differ(found)]
+
+
+def _seeds_that_differ(found: Mapping[str, Mapping[str, Sequence[int]]]) -> list[str]:
+    """The settings in which not all seeds have the same β, with the seeds of each.
+
+    Args:
+        found: Seeds by β, in words, and setting.
+    """
+    by_cell: dict[str, list[str]] = {}
+    for words, cells in found.items():
+        for cell, seeds in cells.items():
+            by_cell.setdefault(cell, []).append(f"{words} (seeds {', '.join(map(str, sorted(seeds)))})")
+    return [
+        f"Seeds of {cell} differ in β: {'; '.join(parts)}. Their mean is of neither."
+        for cell, parts in by_cell.items()
+        if len(parts) > 1
+    ]
 
 
 def lengths(results: Results) -> list[str]:

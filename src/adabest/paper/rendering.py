@@ -1,7 +1,7 @@
 """Tables and figures of an experiment, made of its results."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
@@ -10,7 +10,7 @@ from adabest.paper import agreement, figures, notes, overview, ranking, summary
 from adabest.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, entry_options, is_number
 from adabest.paper.result_tables import Runs, choices_table, final_table, models_table, provenance_table, rounds_table
 from adabest.paper.scores import SMOOTHED
-from adabest.paper.sensitivity import beta_table, misses_table, ratio_table, train_table
+from adabest.paper.sensitivity import AUTO, auto_table, beta_table, misses_table, ratio_table, train_table
 from adabest.paper.specification import read_specification
 from adabest.report.table import Table
 from adabest.runs.results_file import Results
@@ -75,7 +75,7 @@ def render(name: str, results: Results) -> Rendered:
 
 
 def _refuse_foreign(results: Results) -> None:
-    """Refuses cells that neither the experiment nor Table 1 has, and entries whose β or μ is no number.
+    """Refuses cells that neither the experiment nor Table 1 has, and entries whose β or μ is no number (β may be auto).
 
     Tables and figures read both off their names.
     """
@@ -86,7 +86,7 @@ def _refuse_foreign(results: Results) -> None:
         if run.cell not in known:
             raise InputError(f"{results.experiment} has no cell {run.cell!r}; {nearest(run.cell, known)}")
         for name, value in entry_options(run.entry).items():
-            if name in ("beta", "mu") and not is_number(value):
+            if name in ("beta", "mu") and not is_number(value) and (name, value) != ("beta", "auto"):
                 raise InputError(f"results of {results.experiment}: {name} of {run.entry!r} should be a number")
 
 
@@ -98,6 +98,17 @@ def _table1_exact(runs: Runs) -> Rendered:
     return _compared(runs, all_cells(kind for kind in HETEROGENEITIES if kind != "iid"))
 
 
+def _table1_mnist(runs: Runs) -> Rendered:
+    tables = {
+        "accuracy": summary.stand_in_table(runs, "emnist-l"),
+        "rounds": rounds_table(runs),
+        "models": models_table(runs),
+        "final": final_table(runs),
+    }
+    said = [*notes.hyperparameters(runs), *_ROUNDS, *_MODELS]
+    return Rendered(tables, {"curves": overview.curves_figure(runs)}, said)
+
+
 def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
     lines = agreement.lines(runs)
     orders = ranking.orders(lines)
@@ -107,6 +118,7 @@ def _compared(runs: Runs, wanted: Sequence[str]) -> Rendered:
         "outside": agreement.outside_table(lines),
         "ranking": ranking.ranking_table(orders),
         "summary": summary.summary_table(lines, orders),
+        "cells": summary.cells_table(lines, orders),
         "rounds": rounds_table(runs),
         "models": models_table(runs),
         "final": final_table(runs),
@@ -184,8 +196,24 @@ def _beta(runs: Runs) -> Rendered:
     by_share = {cell.split("/")[-1]: entries for cell, entries in runs.items()}
     shares = {share: by_share[share] for share in cells_in_order(by_share)}
     tables = {"beta": beta_table(shares), "final": final_table(runs)}
-    said = "The best β of each participation is bold. It is the best on the test set: a finding, not a choice."
-    return Rendered(tables, {"fig-beta": figures.beta_figure(shares, _title(runs))}, [said])
+    said = ["The best β of each participation is bold. It is the best on the test set: a finding, not a choice."]
+    if any(AUTO in entries for entries in runs.values()):
+        tables = {"auto": auto_table(shares, "best fixed"), **tables}
+        said += _SAME_SEEDS
+    return Rendered(tables, {"fig-beta": figures.beta_figure(shares, _title(runs))}, said)
+
+
+def _beta_settings(runs: Runs) -> Rendered:
+    rendered = _beta(runs)
+    return replace(rendered, figures={"beta-auto-settings": rendered.figures["fig-beta"]})
+
+
+def _beta_auto(runs: Runs) -> Rendered:
+    shown = {cell: {e: of for e, of in entries.items() if e in ("adabest", AUTO)} for cell, entries in runs.items()}
+    return Rendered({"auto": auto_table(shown, "tuned"), "final": final_table(shown)}, {}, [*_SAME_SEEDS])
+
+
+_SAME_SEEDS = ["Values of β are compared with the same seeds: those that both have."]
 
 
 def _population(runs: Runs) -> Rendered:
@@ -209,12 +237,15 @@ def _title(runs: Runs) -> str:
 RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "table1": _table1,
     "table1-exact": _table1_exact,
+    "table1-mnist": _table1_mnist,
     "fig-stability": _stability,
     "fig-scale": _scale,
     "fig-stability-emnist": _stability_emnist,
     "fig-overfitting": _overfitting,
     "fig-mu": _mu,
     "fig-beta": _beta,
+    "beta-auto": _beta_auto,
+    "beta-auto-settings": _beta_settings,
     "population": _population,
     "misses-adabest": _misses,
     "misses-scaffold": _misses,

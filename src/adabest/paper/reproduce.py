@@ -85,54 +85,32 @@ def reproduce(
         InputError: If something can't be used. Nothing was run.
         Interrupted: If a signal asked to stop; the same call continues.
     """
-    known = [*specification_names(), COSTS]
-    if name not in known:
-        raise InputError(f"there is no experiment {name!r}; {nearest(name, known)}")
-    if rounds is not None and not (type(rounds) is int and rounds >= 1):
-        raise InputError(f"rounds = {rounds!r}: it must be a whole number above 0")
-    cells, entries = ([given] if isinstance(given, str) else list(given) for given in (cells, entries))
     brought = None if results is None else [results] if isinstance(results, str | Path) else list(results)
     if brought == []:
         raise InputError("results names no file; leave it out to make the experiment")
+    _check_call(name, rounds)
+    asked: dict[str, Any] = {
+        "cells": cells,
+        "entries": entries,
+        "seeds": seeds,
+        "rounds": rounds,
+        "choices": choices,
+        "lanes": lanes,
+    }
     if name == COSTS:
         if cells or seeds or choices or lanes:
             raise InputError("costs are measured in one setting: leave out cells, seeds, choices and lanes")
-        return _reproduce_costs(Path(out) if out else ROOT / COSTS, entries, rounds, brought or [], execution)
-    specification = read_specification(name)
-    folder = Path(out) if out else ROOT / specification.shares
+        return _reproduce_costs(Path(out) if out else ROOT / COSTS, _as_list(entries), rounds, brought or [], execution)
     if brought:
-        asked = {
-            "cells": cells,
-            "entries": entries,
-            "seeds": seeds,
-            "rounds": rounds,
-            "choices": choices,
-            "lanes": lanes,
-        }
         ignored = [name for name, value in {**asked, **execution}.items() if value]
         if ignored:
             raise InputError(
                 f"results from elsewhere are shown as they are, and nothing is run: leave out {ignored[0]}"
             )
         found = [Results.read(Path(path)) for path in brought]
+        folder = Path(out) if out else ROOT / read_specification(name).shares
         return _render(name, folder, functools.reduce(Results.merged, found))
-    refuse_unknown(execution, BESIDE_SPECIFICATIONS)
-    check_lanes(lanes)
-    if seeds:
-        check_seeds(seeds)
-    kept = folder / CHOICES
-    files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
-    request = ExperimentRequest(
-        specification,
-        specification.chosen_cells(cells),
-        specification.chosen_entries(entries),
-        seeds or specification.seeds,
-        rounds,
-        execution,
-        [choice for file in files for choice in read_choices(file)],
-        lanes,
-    )
-    request.check_choices(kept=choices is None)
+    request, folder = make_request(name, **asked, out=out, execution=execution)
     making = ExperimentRuns(request, folder, show=show)
     making.check()
     lock = RunFolder(folder)
@@ -149,6 +127,58 @@ def reproduce(
     finally:
         lock.release()
     return _render(name, folder, made)
+
+
+def make_request(
+    name: str,
+    *,
+    cells: str | Sequence[str],
+    entries: str | Sequence[str],
+    seeds: Sequence[int] | None,
+    rounds: int | None,
+    choices: str | Path | None,
+    lanes: int | None,
+    out: str | Path | None,
+    execution: Mapping[str, Any],
+) -> tuple[ExperimentRequest, Path]:
+    """The runs that a call of `reproduce` asks for, and the folder that they belong in.
+
+    Raises:
+        InputError: If something can't be used.
+    """
+    _check_call(name, rounds)
+    specification = read_specification(name)
+    folder = Path(out) if out else ROOT / specification.shares
+    refuse_unknown(execution, BESIDE_SPECIFICATIONS)
+    check_lanes(lanes)
+    if seeds:
+        check_seeds(seeds)
+    kept = folder / CHOICES
+    files = [Path(choices)] if choices is not None else [kept] if kept.is_file() else []
+    request = ExperimentRequest(
+        specification,
+        specification.chosen_cells(_as_list(cells)),
+        specification.chosen_entries(_as_list(entries)),
+        seeds or specification.seeds,
+        rounds,
+        execution,
+        [choice for file in files for choice in read_choices(file)],
+        lanes,
+    )
+    request.check_choices(kept=choices is None)
+    return request, folder
+
+
+def _check_call(name: str, rounds: int | None) -> None:
+    known = [*specification_names(), COSTS]
+    if name not in known:
+        raise InputError(f"there is no experiment {name!r}; {nearest(name, known)}")
+    if rounds is not None and not (type(rounds) is int and rounds >= 1):
+        raise InputError(f"rounds = {rounds!r}: it must be a whole number above 0")
+
+
+def _as_list(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
 
 
 def _reproduce_costs(

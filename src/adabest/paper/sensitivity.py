@@ -1,15 +1,17 @@
 """Tables of the figures' claims: how much better AdaBest is, which β is best where, and what a variant changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from adabest.paper.facts import entry_algorithm, entry_options, in_order, label, reported
 from adabest.paper.result_tables import Runs, entries_in_order
 from adabest.paper.scores import score, smooth
 from adabest.report.entries import mean_curve
-from adabest.report.numbers import MISSING, with_sign, with_spread
+from adabest.report.numbers import MISSING, as_text, with_sign, with_spread
 from adabest.report.table import Table
 from adabest.runs.results_file import Result
 
+AUTO = "adabest,beta=auto"
 _OURS = "adabest"
 _SETTLED = 0.1  # part of the rounds after which a ratio of accuracies says something
 
@@ -18,23 +20,43 @@ def ratio_table(runs: Runs) -> Table:
     """AdaBest's accuracy over the best other's: at the end, and where it is largest."""
     rows = []
     for cell, entries in runs.items():
-        means = {entry: score(group).mean for entry, group in entries.items()}
-        others = {entry: mean for entry, mean in means.items() if entry != _OURS and mean is not None}
-        ours = means.get(_OURS)
-        if ours is not None and others:
-            second = max(others, key=lambda entry: others[entry])
+        if (pair := _ours_and_second(entries)) is not None:
             largest, round_number = _largest_ratio(entries)
             rows.append(
                 (
                     cell,
-                    f"{ours:.2f}",
-                    f"{others[second]:.2f} ({label(second)})",
-                    f"{ours / others[second]:.2f}",
+                    f"{pair.ours:.2f}",
+                    f"{pair.second:.2f} ({label(pair.name)})",
+                    f"{pair.ours / pair.second:.2f}",
                     f"{largest:.2f} (round {round_number})",
                 )
             )
     head = ("cell", "AdaBest %", "best other %", "ratio at the end", "largest ratio")
     return Table(head, tuple(rows), "How much better than the second best")
+
+
+def ratios_at_the_end(runs: Runs) -> dict[str, float]:
+    """AdaBest's accuracy over the best other's in the last round, by setting."""
+    pairs = {cell: _ours_and_second(entries) for cell, entries in runs.items()}
+    return {cell: pair.ours / pair.second for cell, pair in pairs.items() if pair is not None}
+
+
+class _Pair(NamedTuple):
+    """AdaBest's accuracy, and the best other's with its entry's name."""
+
+    ours: float
+    second: float
+    name: str
+
+
+def _ours_and_second(entries: Mapping[str, Sequence[Result]]) -> _Pair | None:
+    means = {entry: score(group).mean for entry, group in entries.items()}
+    others = {entry: mean for entry, mean in means.items() if entry != _OURS and mean is not None}
+    ours = means.get(_OURS)
+    if ours is None or not others:
+        return None
+    second = max(others, key=lambda entry: others[entry])
+    return _Pair(ours, others[second], second)
 
 
 def _largest_ratio(entries: Mapping[str, Sequence[Result]]) -> tuple[float, int]:
@@ -88,28 +110,66 @@ def beta_table(runs: Runs) -> Table:
     return Table(("β", *runs), tuple(rows), "Test accuracy (%) by β and share of clients in a round")
 
 
-def misses_table(runs: Runs) -> Table:
-    """Variants of an algorithm beside its plain form and the paper's figure."""
+def auto_table(runs: Runs, words: str) -> Table:
+    """β = auto beside the best of the other values, of the same seeds; a row for each setting that has both.
+
+    Args:
+        runs: The runs of several seeds, by setting and entry.
+        words: What the best of the other values is called: best fixed, or tuned.
+    """
     rows = []
     for cell, entries in runs.items():
-        varied = {entry_algorithm(entry) for entry in entries if entry_options(entry)}
-        for entry in (entry for entry in in_order(entries) if entry_algorithm(entry) in varied):
-            of, paper = score(entries[entry]), reported(cell, entry_algorithm(entry))
-            plain = score(entries[entry_algorithm(entry)]).mean if entry_algorithm(entry) in entries else None
-            to_plain = plain if entry_options(entry) else None
+        pairs = {
+            entry: same_seeds(group, entries.get(AUTO, []))
+            for entry, group in entries.items()
+            if entry != AUTO and entry_algorithm(entry) == _OURS
+        }
+        means = {entry: mean for entry, (group, _) in pairs.items() if (mean := score(group).mean) is not None}
+        if not means:
+            continue
+        best = max(means, key=lambda entry: means[entry])
+        fixed, auto = map(score, pairs[best])
+        beta = as_text(pairs[best][0][0].settings.get("beta", entry_options(best).get("beta", MISSING)))
+        rows.append((cell, beta, fixed.text(), auto.text(), auto.seeds, _difference(auto.mean, fixed.mean)))
+    head = ("cell", f"{words} β", "its accuracy %", "β = auto: accuracy %", "n", "difference")
+    return Table(head, tuple(rows), f"β = auto beside the {words} β")
+
+
+def misses_table(runs: Runs) -> Table:
+    """Variants of an algorithm beside its plain form, with the same seeds, and the paper's figure."""
+    rows = []
+    for cell, entries in runs.items():
+        seeds: dict[str, set[int]] = {}
+        for entry in filter(entry_options, entries):
+            seeds.setdefault(entry_algorithm(entry), set()).update(run.seed for run in entries[entry])
+        for entry in (entry for entry in in_order(entries) if entry_algorithm(entry) in seeds):
+            shown = with_seeds(entries[entry], seeds[entry_algorithm(entry)])
+            of, paper = score(shown), reported(cell, entry_algorithm(entry))
+            ours, plain = same_seeds(shown, entries.get(entry_algorithm(entry), []))
             rows.append(
                 (
                     cell,
                     entry,
                     of.text(),
                     of.seeds,
-                    _difference(of.mean, to_plain),
+                    _difference(score(ours).mean, score(plain).mean) if entry_options(entry) else MISSING,
                     with_spread(paper.mean, paper.std) if paper else MISSING,
                     _difference(of.mean, paper.mean if paper else None),
                 )
             )
     head = ("cell", "entry", "ours %", "n", "to the plain one", "paper %", "to the paper")
     return Table(head, tuple(rows), "Other readings of the protocol")
+
+
+def with_seeds(runs: Sequence[Result], seeds: Container[int]) -> list[Result]:
+    """The runs with some seeds."""
+    return [run for run in runs if run.seed in seeds]
+
+
+def same_seeds(runs: Sequence[Result], others: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """Two groups of runs, each without the seeds that the other doesn't have."""
+    shared = {run.seed for run in runs} & {run.seed for run in others}
+    return with_seeds(runs, shared), with_seeds(others, shared)
 
 
 def _difference(mean: float | None, other: float | None) -> str:

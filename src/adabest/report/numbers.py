@@ -75,3 +75,11 @@ def as_text(value: Any, digits: int = 5) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(as_text(one, digits) for one in value) or "none"
     return str(value)
+
+
+def as_duration(seconds: float) -> str:
+    """A time in the unit that people would use, to two or three digits."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= (2 * size if unit == "days" else size):
+            return f"{seconds / size:.3g} {unit}"
+    return "0 s"

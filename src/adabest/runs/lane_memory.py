@@ -22,7 +22,7 @@ def fitting_lanes(runs: Sequence[tuple[Config, Components]]) -> int:
     left, count = free_by_default(runs[0][0].device), 0
     if left is None:
         return len(runs)  # building the first one says that there is no such device
-    for size in sorted((_kept_bytes(*run) for run in runs), reverse=True):
+    for size in sorted((kept_bytes(*run) for run in runs), reverse=True):
         left -= size
         if left < 0:
             break
@@ -30,7 +30,7 @@ def fitting_lanes(runs: Sequence[tuple[Config, Components]]) -> int:
     return max(count, 1)
 
 
-def _kept_bytes(config: Config, components: Components) -> int:
+def kept_bytes(config: Config, components: Components) -> int:
     """The bytes that the clients of a run keep in the end: their states and latest models."""
     model = torch.empty(count_run_parameters(config, components), dtype=config.dtype, device="meta")
     clients = config.clients or 0

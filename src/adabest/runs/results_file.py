@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -151,6 +151,22 @@ class Choice:
     seeds: list[int]
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    def with_seeds_of(self, later: "Choice") -> "Choice":
+        """This choice with the seeds of a later one; the later one alone, unless both agree and share no seed."""
+        points, others = ([row["point"] for row in choice.grid] for choice in (self, later))
+        alike = (self.chosen, self.rounds, points) == (later.chosen, later.rounds, others)
+        if not alike or not self.grid or set(self.seeds) & set(later.seeds):
+            return later
+        grid: list[PointRow] = [
+            {
+                "point": row["point"],
+                "validation_accuracy": [*row["validation_accuracy"], *more["validation_accuracy"]],
+                "status": [*row["status"], *more["status"]],
+            }
+            for row, more in zip(self.grid, later.grid, strict=True)
+        ]
+        return replace(later, grid=grid, seeds=[*self.seeds, *later.seeds])
+
 
 @dataclass(frozen=True)
 class Results:
@@ -189,13 +205,18 @@ class Results:
     def merged(self, other: "Results") -> "Results":
         """These results and those of another file, which win where both have one.
 
+        Choices that agree, of the same points with other seeds, become one choice of all seeds.
+
         Raises:
             InputError: If the other results are of another experiment.
         """
         if other.experiment != self.experiment:
             raise InputError(f"results of {self.experiment} and of {other.experiment} don't belong together")
         runs = {run.key: run for run in [*self.runs, *other.runs]}
-        tuning = {(entry.cells, entry.algorithm): entry for entry in [*self.tuning, *other.tuning]}
+        tuning: dict[tuple[str, str], Choice] = {}
+        for choice in [*self.tuning, *other.tuning]:
+            key = (choice.cells, choice.algorithm)
+            tuning[key] = tuning[key].with_seeds_of(choice) if key in tuning else choice
         return Results(self.experiment, list(runs.values()), list(tuning.values()))
 
     def cells(self) -> list[str]:

@@ -34,18 +34,34 @@ def fields(given: Sequence[str]) -> list[Field]:
     return [
         parser.positional("name", str, f"The experiment: {names}.", "NAME"),
         *parser.fields(_OPTIONS, read_call("adabest.paper.reproduce", "reproduce").help_texts, group="experiment"),
+        *parser.fields({"plan": Option(bool, False)}, {"plan": _PLAN}, group="experiment"),
         *parser.fields(execution),
     ]
+
+
+_PLAN = (
+    "Tell how many runs, rounds and local steps that is, and how long it takes on this machine by a few timed steps. "
+    "Nothing is run or written."
+)
 
 
 def action() -> Action:
     """Imports what the command needs; the result makes the experiment."""
     from adabest.cli.output import print_tables
+    from adabest.errors import InputError
+    from adabest.paper.forecast import forecast
     from adabest.paper.reproduce import reproduce
     from adabest.runs.results_file import Results
 
     def act(arguments: dict[str, Any]) -> int:
-        reproduced = reproduce(**parser.given(arguments))
+        given = parser.given(arguments)
+        if given.pop("plan", False):
+            if given.pop("results", None):
+                raise InputError("with --results nothing is run: leave out --plan")
+            planned = forecast(**given)
+            print_tables([planned.table], planned.notes, [])
+            return DONE
+        reproduced = reproduce(**given)
         print_tables(reproduced.tables.values(), reproduced.notes, reproduced.files)
         made = reproduced.results.runs if isinstance(reproduced.results, Results) else []
         return DIVERGED if any(run.status == "diverged" for run in made) else DONE

@@ -1,0 +1,300 @@
+"""Forecasts: how many runs, rounds and local steps an experiment has, and how long it takes on this machine.
+
+Counts are exact. Times are those of a few probed steps and one evaluation, multiplied.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from adabest.costs.step_probe import ProbedTimes, clients_in_probe, probe_steps
+from adabest.data.catalog import OFFICIAL
+from adabest.data.dataset import Dataset
+from adabest.data.loading import load_dataset
+from adabest.data.location import data_folder, find
+from adabest.data.synthetic import synthetic
+from adabest.errors import InputError
+from adabest.federation.batches import batches_per_epoch
+from adabest.federation.roster import Attendance, Roster
+from adabest.paper.experiment_runs import ExperimentRuns, Stage
+from adabest.paper.reproduce import make_request
+from adabest.paper.specification import COSTS
+from adabest.report.numbers import MISSING, as_duration, with_commas
+from adabest.report.table import Table
+from adabest.runs.build import cut_partition
+from adabest.runs.files.folder import ENDED, RunFolder
+from adabest.runs.keywords import ExecutionSettings
+from adabest.runs.lane_memory import kept_bytes
+from adabest.runs.settings.config import Config
+from adabest.runs.settings.resolution import Components
+from adabest.runs.stored_run import read_run
+
+_DEALT = ("dirichlet", "dirichlet-legacy", "shards")  # partitions whose clients have the sizes of an IID one
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedGroup:
+    """Runs that differ in algorithm, hyper-parameters, labels and seed alone.
+
+    Attributes:
+        cells: Their cells, as a pattern.
+        purpose: ``tuning`` for runs by which hyper-parameters are chosen, else ``runs``.
+        runs: How many there are.
+        done: How many of them are finished in the folder; what follows is of the others.
+        rounds: Rounds.
+        steps: Local steps of clients.
+        samples: Samples that these steps train on, each as often as it is drawn.
+        kept: Bytes that the clients of one run keep, at most.
+        probed: What was timed for it; None where nothing is left to be made.
+        seconds: How long it takes on this machine, by what was timed.
+    """
+
+    cells: str
+    purpose: str
+    runs: int
+    done: int
+    rounds: int
+    steps: int
+    samples: int
+    kept: int
+    probed: ProbedTimes | None
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """How much an experiment is.
+
+    Attributes:
+        groups: Its runs, in the order in which they are made.
+        notes: How the times were estimated, and of which data.
+    """
+
+    groups: list[PlannedGroup]
+    notes: list[str]
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it takes on this machine, estimated."""
+        return sum(group.seconds for group in self.groups)
+
+    @property
+    def table(self) -> Table:
+        """A row for each group, and one for all."""
+        rows = [_row(group) for group in self.groups]
+        sums = (sum(getattr(group, name) for group in self.groups) for name in ("runs", "done", "rounds", "steps"))
+        samples = sum(group.samples for group in self.groups)
+        rows.append(("all", "", *map(with_commas, sums), _millions(samples), MISSING, as_duration(self.seconds)))
+        head = ("cells", "for", "runs", "done", "rounds", "client steps", "samples", "a step", "time")
+        return Table(head, tuple(rows), "What is to be run, and how long it takes here (an estimate)")
+
+
+def forecast(
+    name: str,
+    *,
+    cells: str | Sequence[str] = (),
+    entries: str | Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    choices: str | Path | None = None,
+    lanes: int | None = None,
+    out: str | Path | None = None,
+    **execution: Unpack[ExecutionSettings],
+) -> Forecast:
+    """Tells what `reproduce` would run, and how long that takes on this machine. Runs and writes nothing.
+
+    Times are estimates: a few local steps and an evaluation are timed, with the experiment's model, batch size, engine
+    and device, then multiplied. Data that aren't on this machine are not downloaded: synthetic images of their shape
+    stand in for them.
+
+    Args:
+        name: The experiment, as in table1 or fig-stability.
+        cells: Those of its cells that are to be made, as for `reproduce`.
+        entries: What is to be compared in them.
+        seeds: Seeds to make each run with.
+        rounds: Rounds of each run, in place of the experiment's own.
+        choices: File of hyper-parameters that aren't tuned again.
+        lanes: How many runs are trained together at most.
+        out: Folder whose finished runs count as done. By default ``runs/`` and the experiment's name.
+        **execution: Settings that say how runs are executed: ``device``, ``precision``, ``data_dir`` and others.
+
+    Raises:
+        InputError: If something can't be used.
+        Interrupted: If a signal asked to stop.
+    """
+    if name == COSTS:
+        raise InputError("costs are measured in minutes, and have no runs to plan; plan another experiment")
+    request, folder = make_request(
+        name,
+        cells=cells,
+        entries=entries,
+        seeds=seeds,
+        rounds=rounds,
+        choices=choices,
+        lanes=lanes,
+        out=out,
+        execution=execution,
+    )
+    data = _DataAtHand()
+    making = ExperimentRuns(request, folder, load=data.load)
+    making.check()
+    groups: dict[tuple[Any, ...], list[_Planned]] = {}
+    for number, stage in enumerate(making.stages()):
+        for label, (config, components) in stage.plan.runs.items():
+            planned = _Planned(stage, label, config, components)
+            groups.setdefault((number, *planned.alike), []).append(planned)
+    probes: dict[tuple[Any, ...], ProbedTimes] = {}
+    made = [_group(members, probes) for members in groups.values()]
+    return Forecast(made, [*_notes(next(iter(groups.values()))[0].config, probes), *data.notes()])
+
+
+class _Planned(NamedTuple):
+    """A run that is to be made."""
+
+    stage: Stage
+    label: str
+    config: Config
+    components: Components
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """What runs of one group have in common."""
+        of = self.config
+        cohort = (of.participation, of.clients, of.churn, tuple(of.schedule), of.unbalance)
+        return (of.dataset, of.model, of.batch_size, of.epochs, *cohort, of.validation_clients, of.rounds)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is finished in the folder."""
+        place = self.stage.folder / self.label
+        if self.label in self.stage.unsettled or not RunFolder(place).holds_run():
+            return False
+        return read_run(place).status in ENDED
+
+
+def _group(members: Sequence[_Planned], probes: dict[tuple[Any, ...], ProbedTimes]) -> PlannedGroup:
+    """The counts of runs that are alike, and their time; what is probed is added to ``probes``."""
+    left = [one for one in members if not one.is_done]
+    counted: dict[int, int] = {one.config.seed: 0 for one in left}
+    for seed in counted:
+        first = next(one for one in left if one.config.seed == seed)
+        counted[seed] = count_steps(first.config, first.components)
+    steps = sum(counted[one.config.seed] for one in left)
+    config, components = members[0].config, members[0].components
+    probed, seconds = None, 0.0
+    if left:
+        together = min(members[0].stage.lanes, len(left))
+        cohort = max(1, round(config.participation * (config.clients or 1)))
+        clients = clients_in_probe(config, together * cohort)
+        key = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from, clients)
+        if key not in probes:
+            probes[key] = probe_steps(config, components, clients)
+        probed = probes[key]
+        evaluations = sum(math.ceil(one.config.rounds / one.config.evaluate_every) for one in left)
+        seconds = steps * probed.step + evaluations * _evaluated(config, components) * probed.evaluation
+    return PlannedGroup(
+        cells=_pattern([members[0].stage.cells[one.label] for one in members]),
+        purpose=members[0].stage.purpose,
+        runs=len(members),
+        done=len(members) - len(left),
+        rounds=sum(one.config.rounds for one in left),
+        steps=steps,
+        samples=steps * (config.batch_size or 1),
+        kept=max(kept_bytes(one.config, one.components) for one in members),
+        probed=probed,
+        seconds=seconds,
+    )
+
+
+def count_steps(config: Config, components: Components) -> int:
+    """The local steps of all clients in all rounds of a run, exactly: the cohorts are drawn as the run draws them."""
+    sizes_alone = dataclasses.replace(config, partition="iid") if config.partition in _DEALT else config
+    partition = cut_partition(sizes_alone, components)
+    own, batch_size = partition.samples, config.batch_size or 1
+    steps = config.epochs * batches_per_epoch(own, batch_size)
+    if config.local_steps != "own":
+        mean = config.epochs * math.ceil(partition.training_samples.mean() / batch_size)
+        steps = np.full_like(own, mean if config.local_steps == "mean" else config.local_steps)
+    attendance = Attendance(config.participation, config.sampler, config.churn, tuple(config.schedule), config.seed)
+    roster = Roster(partition.training, own[partition.training], attendance)
+    of_training = steps[partition.training]
+    roster.advance(1)
+    if config.sampler == "uniform" and not attendance.changes and of_training.min() == of_training.max():
+        return int(config.rounds * len(roster.cohort()) * of_training[0])
+    total = 0
+    for round_number in range(1, config.rounds + 1):
+        roster.advance(round_number)
+        total += int(steps[roster.cohort()].sum())
+    return total
+
+
+def _evaluated(config: Config, components: Components) -> float:
+    """How many samples an evaluation has: the test set, and those of validation clients."""
+    held_out = config.validation_clients or 0
+    own = len(components.dataset.y_train) / ((config.clients or 1) + held_out)
+    return len(components.dataset.y_test) + held_out * own
+
+
+class _DataAtHand:
+    """The data sets of a forecast: those on this machine, and synthetic ones in place of others."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Dataset, bool]] = {}
+
+    def load(self, name: str, data_dir: str | None = None) -> Dataset:
+        """A data set; synthetic images of its shape if it is a published one that isn't on this machine."""
+        spec = OFFICIAL.get(name)
+        if spec is None or find(spec, data_folder(data_dir)) is not None:
+            self._found[name] = load_dataset(name, data_dir), True
+        else:
+            made = synthetic(spec.samples["train"], spec.shape, spec.classes, spec.samples["test"])
+            self._found[name] = dataclasses.replace(made, name=name, defaults=spec.defaults), False
+        return self._found[name][0]
+
+    def notes(self) -> list[str]:
+        """How large each data set is, and what stands in for it."""
+        return [
+            f"{name}: {len(of.y_train):,} training and {len(of.y_test):,} test samples, "
+            f"{_megabytes((len(of.y_train) + len(of.y_test)) * math.prod(of.input_shape) * of.x_train.dtype.itemsize)}."
+            + ("" if here else " It isn't on this machine: times are those of synthetic samples of its shape.")
+            for name, (of, here) in self._found.items()
+        ]
+
+
+def _notes(config: Config, probes: dict[tuple[Any, ...], ProbedTimes]) -> list[str]:
+    """How the times were estimated."""
+    counted = "Counts are exact. Finished runs in the folder count as done, begun ones as not begun."
+    if not probes:
+        return [counted]
+    steps, most = sum(of.steps for of in probes.values()), max(of.clients for of in probes.values())
+    return [
+        counted,
+        f"Times are estimates for this machine ({config.device}, engine {config.engine}, {config.precision}): "
+        f"{steps:,} local steps of up to {most} clients side by side, and {len(probes)} "
+        f"evaluation{'s' * (len(probes) > 1)}, were timed, then multiplied. Start, partitions and files aren't in "
+        "them. Nothing was run or written.",
+    ]
+
+
+def _row(group: PlannedGroup) -> tuple[str, ...]:
+    counts = map(with_commas, (group.runs, group.done, group.rounds, group.steps))
+    step = MISSING if group.probed is None else as_duration(group.probed.step)
+    return (group.cells, group.purpose, *counts, _millions(group.samples), step, as_duration(group.seconds))
+
+
+def _pattern(cells: Sequence[str]) -> str:
+    """The cells as one pattern: a star in place of what differs."""
+    columns = zip(*(cell.split("/") for cell in cells), strict=True)
+    return "/".join(parts[0] if len(set(parts)) == 1 else "*" for parts in columns)
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:,.1f} M"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count < 1e8 else f"{count / 1e6:,.0f} MB"
