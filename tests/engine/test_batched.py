@@ -40,6 +40,7 @@ from adabest.errors import Diverged, InputError, Interrupted
 from adabest.random import Purpose
 from adabest.runs.build import make_batched_engine
 from adabest.tasks.base import no_heartbeat
+from adabest.tasks.classification import ClassificationTask
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
 MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
@@ -179,6 +180,19 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
     "batches larger than clients": (MLP._replace(options=(("batch_size", 64),)), None, None),
     "batches of one": (MLP._replace(options=(("batch_size", 1), ("epochs", 1))), None, None),
     "samples drawn with replacement": (MLP._replace(options=(("batching", "replacement"),)), None, None),
+    "short batches": (MLP._replace(options=(("batching", "short"),)), None, None),
+    "short batches, flip-crop": (
+        MLP._replace(augmentation=flip_crop, options=(("batching", "short"), ("batch_size", 5))),
+        None,
+        None,
+    ),
+    "short batches of all kinds of layers": (MIXED._replace(options=(("batching", "short"),)), None, None),
+    "short batches of everything": (MIXED._replace(options=(("batching", "short"), ("batch_size", 64))), None, None),
+    "short batches of a residual network": (
+        CASES["resnet"]._replace(options=(("batching", "short"), ("epochs", 1))),
+        None,
+        None,
+    ),
     "a large seed": (MIXED._replace(seed=2**64 - 3), None, None),
 }
 
@@ -292,6 +306,71 @@ def test_a_loss_that_cant_be_batched_is_trained_one_by_one() -> None:
 
     with pytest.warns(UserWarning, match="clients train one after another"):
         assert_alike(FedAvg(), MLP._replace(options=(("loss", hardest),)), StackedEngine, limit=0.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": (("batching", "short"), ("loss", smoothed))},
+        {"options": (("batching", "short"),), "augmentation": swapped},
+        {"options": (("batching", "short"),), "model": odd_models.make("batch statistics")},
+    ],
+    ids=["loss", "augmentation", "model"],
+)
+def test_what_looks_at_whole_batches_gets_short_ones_one_by_one(change: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match="clients train one after another.*shorter than others"):
+        assert_alike(FedAvg(), MLP._replace(**change), StackedEngine, limit=0.0)
+
+
+# --- Full gradients ---------------------------------------------------------------------------------------------------
+
+
+GRADIENTS: dict[str, Case] = {
+    **CASES,
+    "own augmentation": MLP._replace(augmentation=swapped),
+    "fewer steps than batches": MLP._replace(options=(("local_steps", 1), ("batch_size", 2))),
+    "batches larger than clients": MLP._replace(options=(("batch_size", 64),)),
+    "batches of one": MLP._replace(options=(("batch_size", 1), ("epochs", 1))),
+    "short batches": MLP._replace(options=(("batching", "short"),)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_full_gradients_side_by_side_agree_with_the_reference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of unequal sizes; dropout and augmentation are in the second phase alone."""
+    mine, truth = (simulate(FedDane(), GRADIENTS[name], engine) for engine in (StackedEngine, ReferenceEngine))
+    run(truth, 3)
+    monkeypatch.setattr(ClassificationTask, "full_gradient", None)  # nobody asks the task
+    run(mine, 3)
+    assert distance(mine, truth) < 1e-11
+    assert mine.state.local_steps == truth.state.local_steps
+    task: Any = mine._task
+    assert all(module.training for module in task.model.module.modules())
+
+
+@pytest.mark.parametrize("name", odd_models.MODELS)
+def test_full_gradients_of_odd_models_agree_with_the_reference(name: str) -> None:
+    assert_alike(FedDane(), Case(odd_models.make(name), odd_models.INPUT), StackedEngine, rounds=2)
+
+
+@every_engine
+def test_full_gradients_of_an_own_loss_agree_with_the_reference(engine: Any) -> None:
+    assert_alike(FedDane(), MLP._replace(options=(("loss", smoothed),)), engine, rounds=2)
+
+
+@pytest.mark.parametrize("model", ["mlp", "mixed", "resnet"])
+def test_full_gradients_in_half_precision_come_near(model: str) -> None:
+    case = CASES[model]._replace(dtype=torch.float32)
+    half = simulate(FedDane(), case, functools.partial(StackedEngine, precision=Precision(half=True)))
+    truth = simulate(FedDane(), case, ReferenceEngine)
+    run(half, 1)
+    run(truth, 1)
+    assert 1e-6 < distance(half, truth) < 0.1  # gradients are larger than models
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_full_gradients_dont_depend_on_how_many_are_computed_at_a_time(most: int) -> None:
+    assert_alike(FedDane(), MLP, functools.partial(StackedEngine, clients_in_parallel=most), rounds=2)
 
 
 # --- Ends -------------------------------------------------------------------------------------------------------------

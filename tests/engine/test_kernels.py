@@ -11,6 +11,7 @@ import numpy as np
 import odd_models
 import pytest
 import torch
+from relatives import FedDane
 from side_by_side import Case, StackedEngine, distance, simulate
 from torch import Tensor
 from torch.nn import functional
@@ -22,13 +23,15 @@ from adabest.engine.gpu import trainer
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Region, Source
 from adabest.engine.gpu.packing import packing
+from adabest.engine.lanes import advance_together
 from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.sample_table import flip_crop_codes
+from adabest.engine.sample_table import all_samples, flip_crop_codes
 from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
 from adabest.federation.batches import MISSING, Batching
 from adabest.random import Purpose, bits
+from adabest.tasks.base import no_heartbeat
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -391,6 +394,14 @@ def make_source(inputs: Tensor, *, augmented: bool, classes: int = 5) -> Source:
     )
 
 
+def with_missing(source: Source) -> Source:
+    """Batches of two, all and one of their samples; the mean of the first is over more than it has."""
+    chosen = source.chosen.clone()
+    chosen[:, 0, 2:] = chosen[:, 2, 1:] = MISSING
+    counts = torch.tensor([[9, 9, 9], [7, BATCH, 1]], dtype=torch.int32, device=DEVICE)
+    return replace(source, chosen=chosen, counts=counts)
+
+
 INPUTS = {
     "flat image": flat(3, 5, 7),
     "unfolded": unfolded_or_not(ConvolutionShape(3, 5, 7, 5, (2, 3), padding=(0, 2), unfolded=True)),
@@ -399,13 +410,17 @@ INPUTS = {
 }
 
 
+@pytest.mark.parametrize("missing", [True, False], ids=["missing", "full"])
 @pytest.mark.parametrize("augmented", [True, False], ids=["augmented", "plain"])
 @pytest.mark.parametrize("floating", [True, False], ids=["floats", "bytes"])
 @pytest.mark.parametrize("name", INPUTS)
-def test_the_kernel_of_gathering_agrees_with_its_twin(name: str, floating: bool, augmented: bool) -> None:
+def test_the_kernel_of_gathering_agrees_with_its_twin(
+    name: str, floating: bool, augmented: bool, missing: bool
+) -> None:
     shape = INPUTS[name]
     images = torch.randint(0, 256, (9, shape.channels, shape.height, shape.width), dtype=torch.uint8)
     source = make_source(images.float() / 9 if floating else images, augmented=augmented)
+    source = with_missing(source) if missing else source
     expected = torch.zeros((CLIENTS, BATCH, *shape.stored), device=DEVICE)
     twins.gather(shape, source, pace(), expected)
     found = nothing(*expected.shape)
@@ -462,6 +477,34 @@ def test_the_kernel_of_cross_entropy_agrees_with_its_twin(classes: int) -> None:
     assert torch.equal(right.bool(), own.argmax(dim=-1) == labels)
 
 
+@pytest.mark.parametrize("classes", [2, 5, 70])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's NumPy on what isn't a number
+def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) -> None:
+    source = with_missing(make_source(torch.zeros(9, 3), augmented=False, classes=classes))
+    scores = 5 * random(CLIENTS, BATCH, padded(classes))
+    scores[0, 4] = torch.nan  # of a missing sample
+    outcomes = []
+    for operators in (twins, KERNELS):
+        dy, losses = torch.zeros_like(scores), nothing(2, CLIENTS, BATCH)
+        right = nothing(2, CLIENTS, BATCH, dtype=torch.uint8)
+        operators.cross_entropy(source, pace(), scores, classes, dy, losses, right)
+        outcomes.append((dy, losses[1], right[1]))
+    for expected, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(others(found), others(expected), **COARSE)
+    dy, losses, right = outcomes[0]
+    assert source.counts is not None
+    for client, there in ((0, 2), (2, 1)):
+        assert not dy[client, there:].any()
+        assert not losses[client, there:].any()
+        assert not right[client, there:].any()
+        own = scores[client, :there, :classes].double().requires_grad_()
+        labels = source.labels[source.chosen[1, client, :there].long()]
+        plain = functional.cross_entropy(own, labels, reduction="none")
+        (plain.sum() / source.counts[1, client]).backward()  # type: ignore[no-untyped-call]
+        torch.testing.assert_close(dy[client, :there, :classes].double(), own.grad, **COARSE)
+        torch.testing.assert_close(losses[client, :there].double(), plain.detach(), **COARSE)
+
+
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
@@ -484,6 +527,43 @@ def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypa
         simulation.step(cohort=cohort)
         simulation.step(cohort=cohort[1:])
     assert distance(mine, truth) < 1e-5
+
+
+@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed"])
+def test_full_gradients_with_the_kernels_agree_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of gradients and short batches in turn, which share their buffers."""
+    monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
+    case = Case(
+        odd_models.make(model) if model in odd_models.MODELS else model,
+        odd_models.INPUT,
+        dtype=torch.float32,
+        augmentation=flip_crop,
+        options=(("epochs", 1), ("device", DEVICE), ("batching", "short")),
+    )
+    mine, truth = (simulate(FedDane(), case, engine) for engine in (StackedEngine, ReferenceEngine))
+    task: Any = truth._task
+    cohort = np.array(sorted(range(8), key=task.steps)[:2])
+    for simulation in (mine, truth):
+        simulation.step(cohort=cohort)
+        simulation.step(cohort=cohort[1:])
+    assert distance(mine, truth) < 1e-5
+
+
+def test_lanes_have_the_bits_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short batches and full gradients of two runs side by side, each client with blocks of its own."""
+    monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
+    options: Any = (("epochs", 1), ("device", DEVICE), ("batching", "short"))
+    cases = [
+        Case("mlp,hidden=5", (1, 3, 3), dtype=torch.float32, seed=seed, kind="mlp", options=options) for seed in (0, 1)
+    ]
+    alone = [simulate(FedDane(), case, StackedEngine) for case in cases]
+    for simulation in alone:
+        simulation.step()
+    together = [simulate(FedDane(), case, StackedEngine) for case in cases]
+    advance_together([simulation.round() for simulation in together], StackedEngine(no_heartbeat))
+    for mine, its in zip(together, alone, strict=True):
+        assert torch.equal(mine.state.cloud, its.state.cloud)
+        assert mine.state.local_steps == its.state.local_steps
 
 
 # --- Tables -----------------------------------------------------------------------------------------------------------
@@ -520,6 +600,20 @@ def test_tables_of_samples(batch: int, partitions: int, batching: Batching) -> N
         assert torch.equal(found[:made, client], expected[:made, client])
     assert found.shape == expected.shape == (max(steps), len(sizes), batch)
     assert bool((expected[: steps[0], 0] == MISSING).any()) == (batching == "short" and batch > 1)
+
+
+@pytest.mark.parametrize(("batch", "partitions"), [(1, 1), (4, 3), (45, 1)])
+def test_tables_of_all_samples(batch: int, partitions: int) -> None:
+    sizes = [9, 1, 50, 8]
+    table = cohort_table(sizes, [1, 1, 1, 1], partitions=partitions)
+    found = all_samples(table, batch)
+    assert found.dtype == torch.int32
+    assert found.shape == (-(-50 // batch), 4, batch)
+    own = torch.split(torch.cat(table.indices), sizes)
+    for client, samples in enumerate(own):
+        places = found[:, client].flatten()
+        assert places[: len(samples)].tolist() == samples.tolist()
+        assert bool((places[len(samples) :] == MISSING).all())
 
 
 def test_tables_of_flips_and_crops() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import odd_models
 import pytest
 import torch
+from relatives import FedDane
 from side_by_side import Case, StackedEngine, distance, run, simulate
 from torch import Tensor
 
@@ -192,6 +193,10 @@ LANES: list[tuple[Any, Case, LocalTraining, Rules | None]] = [
     (FedAvg(), MLP._replace(options=(("batch_size", 5),)), STEADY, None),
     (FedDyn(), MLP._replace(options=(("batching", "replacement"),)), STEADY, None),
     (FedDyn(), MLP._replace(options=(("batching", "replacement"),), seed=7, unbalance=0.0), STEADY, None),
+    (FedAvg(), MLP._replace(options=(("batching", "short"),)), STEADY, None),
+    (AdaBest(), MLP._replace(options=(("batching", "short"), ("epochs", 1)), seed=8), STEADY, None),
+    (FedDane(), MLP, STEADY, None),
+    (FedDane(), MLP._replace(seed=9, partition_seed=3), STEADY, None),
     (AdaBest(), MLP._replace(augmentation=flip_crop), STEADY, None),
     (AdaBest(), MLP._replace(augmentation=half_and_half), STEADY, None),
     (AdaBest(), Case("logistic", (5,), kind="logistic"), STEADY, None),
@@ -231,6 +236,21 @@ def test_lanes_of_one_kind_train_in_one_go() -> None:
     engine = Counting(no_heartbeat)
     advance_together([rounds_of(simulation, 1) for simulation in simulations], engine)
     assert engine.together == [sum(len(simulation.cohort(1)) for simulation in simulations)]
+
+
+def test_lanes_of_one_kind_compute_full_gradients_in_one_go() -> None:
+    simulations = [simulate(FedDane(), MLP._replace(seed=seed), Counting) for seed in range(3)]
+    engine = Counting(no_heartbeat)
+    advance_together([rounds_of(simulation, 1) for simulation in simulations], engine)
+    assert engine.together == [sum(len(simulation.cohort(1)) for simulation in simulations)] * 2
+
+
+def test_lanes_with_other_batches_train_by_themselves() -> None:
+    cases = [MLP._replace(options=(("batching", batching),)) for batching in ("top-up", "short", "replacement")]
+    simulations = [simulate(FedAvg(), case, Counting) for case in cases]
+    engine = Counting(no_heartbeat)
+    advance_together([rounds_of(simulation, 1) for simulation in simulations], engine)
+    assert engine.together == [len(simulation.cohort(1)) for simulation in simulations]
 
 
 @every_engine

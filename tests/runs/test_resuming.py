@@ -66,8 +66,10 @@ class TestBitForBit:
             {"augmentation": "flip-crop"},
             {"model": "tiny_runs:dropping", "augmentation": "flip-crop", "precision": "float64", "server_rate": 0.5},
             {"scored_clients": "all", "local_steps": "mean", "unbalance": 0.3},
+            {"batching": "short", "unbalance": 0.3},
+            {"batching": "replacement"},
         ],
-        ids=["dropout", "augmentation", "both", "other rules"],
+        ids=["dropout", "augmentation", "both", "other rules", "short batches", "replacement"],
     )
     def test_every_random_draw_is_repeated(self, changes: dict[str, Any], tmp_path: Path) -> None:
         straight = run(tmp_path / "straight", **changes)

@@ -46,6 +46,39 @@ class TestClassificationTask:
             assert float(local_pass.accuracy) == float((network(x).argmax(1) == y).double().mean())
         assert step + 1 == task.steps(client)
 
+    @pytest.mark.parametrize("augmented", [False, True])
+    def test_a_short_batch_has_the_mean_over_the_samples_that_are_left(self, augmented: bool) -> None:
+        options: Any = {"batching": "short", "augmentation": flip_crop if augmented else none, **FLOAT64}
+        task = make_task(unbalance=0.5, **options)
+        data, w = make_dataset(), task.initial_model()
+        client = next(int(client) for client in task.partition.training if task.samples(client) % BATCH_SIZE > 1)
+        batches, left = plain_batches(task.partition, client, round_number=4), task.samples(client) % BATCH_SIZE
+        per_epoch = len(batches) // EPOCHS
+        for step, full in enumerate(batches):
+            batch = full[:left] if step % per_epoch == per_epoch - 1 else full
+            x, y = plain_inputs(data.x_train[batch]), data.y_train[batch]
+            if augmented:
+                x = flip_crop(x, random.bits(SEED, Purpose.AUGMENTATION, 4, client, step, torch.arange(len(batch))))
+            local_pass = task.local_pass(w, client, 4, step)
+            network = plain_network(w)
+            close(local_pass.gradient, gradient_of(network, x, y))
+            close(local_pass.loss, functional.cross_entropy(network(x), y))
+            assert float(local_pass.accuracy) == float((network(x).argmax(1) == y).double().mean())
+        assert step + 1 == task.steps(client)
+
+    def test_samples_drawn_with_replacement_fill_every_batch(self) -> None:
+        task = make_task(unbalance=0.5, batching="replacement", **FLOAT64)
+        data, w, client = make_dataset(), task.initial_model(), int(task.partition.training[2])
+        own, network = task.partition.of(client), plain_network(w)
+        per_epoch = task.steps(client) // EPOCHS
+        for step in range(task.steps(client)):
+            epoch, batch = divmod(step, per_epoch)
+            places = torch.arange(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE)
+            words = random.bits(SEED, Purpose.BATCH_TOP_UP, 4, client, epoch, places)
+            chosen = torch.from_numpy(own)[random.below(words, len(own))]
+            x, y = plain_inputs(data.x_train[chosen]), data.y_train[chosen]
+            close(task.local_pass(w, client, 4, step).gradient, gradient_of(network, x, y))
+
     def test_dropout_is_keyed_by_seed_round_client_and_step(self) -> None:
         task = make_task(dropout=0.5)
         (layer,) = (layer for layer in task.model.module.modules() if isinstance(layer, KeyedDropout))
@@ -135,6 +168,7 @@ class TestClassificationTask:
             ({"epochs": 0}, "epochs = 0: clients need at least one pass"),
             ({"batch_size": 0}, "batch_size = 0: a batch needs at least one sample"),
             ({"loss": lambda scores, y: functional.cross_entropy(scores, y, reduction="none")}, "a scalar"),
+            ({"batching": "shorter"}, "batching = 'shorter': it is one of top-up, short, replacement"),
             ({"loss": lambda scores, y: 1.0}, "a scalar"),
             ({"loss": lambda scores, y: y.sum()}, "a scalar"),
             ({"loss": lambda scores, y: scores + torch.zeros(99)}, "the loss can't be computed from class scores"),

@@ -124,6 +124,12 @@ class TestSameBits:
         model, data = make_network(dropout), make_dataset()
         compare(engine, whole, lambda client: alone(data, whole.partition, client, model=model, **options))
 
+    @every_engine
+    @pytest.mark.parametrize("batching", ["short", "replacement"])
+    def test_a_client_with_other_batches_trains_as_among_all(self, engine: Any, batching: str) -> None:
+        whole = make_task(unbalance=0.8, batching=batching)
+        compare(engine, whole, lambda client: alone(make_dataset(), whole.partition, client, batching=batching))
+
     @every_dtype
     @pytest.mark.parametrize("augmentation", [none, flip_crop])
     def test_the_program_of_gpus_trains_it_as_among_all(self, dtype: torch.dtype, augmentation: Any) -> None:
