@@ -190,9 +190,11 @@ def _group(members: Sequence[_Planned], probes: dict[tuple[Any, ...], ProbedTime
         together = min(members[0].stage.lanes, len(left))
         cohort = max(1, round(config.participation * (config.clients or 1)))
         clients = clients_in_probe(config, together * cohort)
-        key = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from, clients)
+        each = max(1, round(steps / sum(one.config.rounds for one in left) / cohort))
+        alike = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from)
+        key = (*alike, clients, each)
         if key not in probes:
-            probes[key] = probe_steps(config, components, clients)
+            probes[key] = probe_steps(config, components, clients, each)
         probed = probes[key]
         evaluations = sum(math.ceil(one.config.rounds / one.config.evaluate_every) for one in left)
         seconds = steps * probed.step + evaluations * _evaluated(config, components) * probed.evaluation
