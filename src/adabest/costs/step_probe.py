@@ -15,7 +15,7 @@ from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import Components
 from adabest.stop_requests import StopRequests
 
-_BATCHES = 2  # samples of a client, in batches
+_FEW = 2  # local steps of a client in the first round
 _TESTED = 500  # samples of the test set
 _MOST_CLIENTS = {"cpu": 8, "cuda": 256}  # side by side; more would take no longer for each step
 _ENOUGH = 0.5  # seconds of training
@@ -59,7 +59,7 @@ def probe_steps(config: Config, components: Components, clients: int, steps: int
         InputError: If anything in the configuration can't be used.
         Interrupted: If a signal asked to stop.
     """
-    few = min(_BATCHES, steps)
+    few = min(_FEW, steps)
     times, seconds = _timed(config, components, clients, few)
     more = min(steps, int(few * _ENOUGH / max(seconds, 1e-9)))
     return times if more <= few else _timed(config, components, clients, more)[0]
@@ -90,7 +90,7 @@ def _small(config: Config, components: Components, clients: int, steps: int) -> 
     """The configuration of the probe, and its part of the data set."""
     dataset, batch_size = components.dataset, config.batch_size or 1
     validating = min(1, config.validation_clients or 0)
-    own = min(_BATCHES * batch_size, max(1, len(dataset.y_train) // (clients + validating)))
+    own = min(batch_size, max(1, len(dataset.y_train) // (clients + validating)))
     used = own * (clients + validating)
     part = dataclasses.replace(
         dataset,
@@ -110,8 +110,8 @@ def _small(config: Config, components: Components, clients: int, steps: int) -> 
         schedule=(),
         partition="iid",
         unbalance=0.0,
-        epochs=1,
-        local_steps=steps,
+        epochs=steps,  # of one batch each
+        local_steps="own",
         rounds=2,  # so that an averaged model, of the second half of the rounds, is evaluated, too
     )
     return small, dataclasses.replace(components, dataset=part)

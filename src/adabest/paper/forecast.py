@@ -218,9 +218,8 @@ def count_steps(config: Config, components: Components) -> int:
     partition = cut_partition(sizes_alone, components)
     own, batch_size = partition.samples, config.batch_size or 1
     steps = config.epochs * batches_per_epoch(own, batch_size)
-    if config.local_steps != "own":
-        mean = config.epochs * math.ceil(partition.training_samples.mean() / batch_size)
-        steps = np.full_like(own, mean if config.local_steps == "mean" else config.local_steps)
+    if config.local_steps == "mean":
+        steps = np.full_like(own, config.epochs * math.ceil(partition.training_samples.mean() / batch_size))
     attendance = Attendance(config.participation, config.sampler, config.churn, tuple(config.schedule), config.seed)
     roster = Roster(partition.training, own[partition.training], attendance)
     of_training = steps[partition.training]
