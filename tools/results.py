@@ -117,8 +117,8 @@ def _show(root: Path, files: str, name: str) -> SourcedRendering:
     if [path.stem for path in found] == [_COSTS]:
         costs = MeasuredCosts.read(found[0])
         return SourcedRendering(_COSTS, Rendered(measured_cost_tables(costs), {}, measured_cost_notes(costs)), files)
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
     first, *others = map(Results.read, found)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:16]
     if name in _ACROSS:
         return SourcedRendering(name, _ACROSS[name]([first, *others]), f"{files} {digest}")
     name = name or first.experiment

@@ -27,7 +27,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Probes that take no time; the list has the number of clients of each."""
     asked: list[int] = []
 
-    def probe(config: Config, components: Any, clients: int) -> ProbedTimes:
+    def probe(config: Config, components: Any, clients: int, steps: int) -> ProbedTimes:
         asked.append(clients)
         return PROBED
 
@@ -132,12 +132,17 @@ class TestFolder:
 
 
 class TestProbe:
-    def test_a_probe_times_steps_and_an_evaluation(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(step_probe, "_ENOUGH", 0.0)
+    @pytest.mark.parametrize(("enough", "steps"), [(0.0, 2), (1e6, 5)])
+    def test_a_probe_times_steps_and_an_evaluation(
+        self, enough: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two steps for each client where these take long, else as many as the run has."""
+        monkeypatch.setattr(step_probe, "_ENOUGH", enough)
+        monkeypatch.setattr(step_probe, "_MOST_ROUNDS", 1)
         monkeypatch.chdir(tmp_path)
         config, components = resolve({**SMALL, "algorithm": "adabest", "dataset": "digits"})
-        times = probe_steps(config, components, 3)
-        assert (times.clients, times.steps) == (3, 3 * 2)  # two batches each
+        times = probe_steps(config, components, clients=3, steps=5)
+        assert (times.clients, times.steps) == (3, 3 * steps)
         assert 0 < times.step < 10
         assert 0 <= times.evaluation < 1
         assert list(tmp_path.iterdir()) == []

@@ -41,14 +41,14 @@ class FittedLine(NamedTuple):
     """A line through points, by least squares.
 
     Attributes:
-        count: How many points it goes through.
+        size: How many points it goes through.
         centre: Their mean entropy and mean accuracy.
         spread: The sum of squares of their entropies around the mean.
         slope: Points of accuracy for one nat.
         residual: The standard deviation of accuracies around the line (n − 2); None of two points.
     """
 
-    count: int
+    size: int
     centre: tuple[float, float]
     spread: float
     slope: float
@@ -69,14 +69,14 @@ class FittedLine(NamedTuple):
 
     def interval(self, paper: Reported) -> tuple[float, float] | None:
         """The entropies that the paper's accuracy is compatible with, at 95 % (Fieller's); None if they have no end."""
-        if self.residual is None or self.count - 2 > len(_STUDENT):
+        if self.residual is None or self.size - 2 > len(_STUDENT):
             return None
-        t = _STUDENT[self.count - 3]
+        t = _STUDENT[self.size - 3]
         distance = paper.mean - self.centre[1]
         square = self.slope**2 - (t * self.residual) ** 2 / self.spread
         if square <= 0 or self.slope <= 0:
             return None
-        rest = distance**2 - t**2 * (self.residual**2 / self.count + paper.std**2 / _PAPERS_SEEDS)
+        rest = distance**2 - t**2 * (self.residual**2 / self.size + paper.std**2 / _PAPERS_SEEDS)
         under = (self.slope * distance) ** 2 - square * rest
         root = math.sqrt(max(0.0, under))
         low, high = ((self.slope * distance + sign * root) / square for sign in (-1, 1))
@@ -155,7 +155,7 @@ def _line_rows(dataset: str, algorithm: str, words: str, points: Sequence[Point]
         (
             DATASETS[dataset],
             words,
-            str(line.count),
+            str(line.size),
             with_spread(line.slope, line.slope_error, 1).replace("-", "−"),
             with_spread(paper.mean, paper.std),
             MISSING if needed is None or needed > largest else f"{needed:.2f}",

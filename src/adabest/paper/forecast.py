@@ -190,9 +190,11 @@ def _group(members: Sequence[_Planned], probes: dict[tuple[Any, ...], ProbedTime
         together = min(members[0].stage.lanes, len(left))
         cohort = max(1, round(config.participation * (config.clients or 1)))
         clients = clients_in_probe(config, together * cohort)
-        key = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from, clients)
+        each = max(1, round(steps / sum(one.config.rounds for one in left) / cohort))
+        alike = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from)
+        key = (*alike, clients, each)
         if key not in probes:
-            probes[key] = probe_steps(config, components, clients)
+            probes[key] = probe_steps(config, components, clients, each)
         probed = probes[key]
         evaluations = sum(math.ceil(one.config.rounds / one.config.evaluate_every) for one in left)
         seconds = steps * probed.step + evaluations * _evaluated(config, components) * probed.evaluation
@@ -216,9 +218,8 @@ def count_steps(config: Config, components: Components) -> int:
     partition = cut_partition(sizes_alone, components)
     own, batch_size = partition.samples, config.batch_size or 1
     steps = config.epochs * batches_per_epoch(own, batch_size)
-    if config.local_steps != "own":
-        mean = config.epochs * math.ceil(partition.training_samples.mean() / batch_size)
-        steps = np.full_like(own, mean if config.local_steps == "mean" else config.local_steps)
+    if config.local_steps == "mean":
+        steps = np.full_like(own, config.epochs * math.ceil(partition.training_samples.mean() / batch_size))
     attendance = Attendance(config.participation, config.sampler, config.churn, tuple(config.schedule), config.seed)
     roster = Roster(partition.training, own[partition.training], attendance)
     of_training = steps[partition.training]
