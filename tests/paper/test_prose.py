@@ -10,13 +10,14 @@ import pytest
 
 from adabest.paper import agreement, ranking
 from adabest.paper.entropy import entropy_points, fit
-from adabest.paper.facts import cells_in_order, reported
-from adabest.paper.scores import score, smooth
+from adabest.paper.facts import Reported, cells_in_order, reported
+from adabest.paper.scores import Score, judge, score, smooth
 from adabest.paper.sensitivity import ratios_at_the_end
 from adabest.runs.results_file import Result, Results
 
 ROOT = Path(__file__).parents[2]
 TABLE, FIGURES, README = "docs/results/table1.md", "docs/results/figures.md", "README.md"
+BETA, AUTO = "docs/results/beta.md", "adabest,beta=auto"
 NUMBER = r"([−-]?\d*\.?\d+(?:,\d{3})*)"
 STABILITY, SCALE = "fig-stability.json", "fig-scale.json"
 
@@ -152,13 +153,115 @@ def churn_gaps() -> list[float]:
     return [population("churn", name) - population("churn", "adabest") for name in ("feddyn", "scaffold")]
 
 
+def undecayed(cell: str) -> tuple[Score, Reported]:
+    paper = reported(cell, "scaffold")
+    assert paper is not None
+    return score(runs(cell, "scaffold,control_rate=undecayed", "misses-scaffold.json")), paper
+
+
+def readings_within() -> tuple[int, int]:
+    cells = results("table1/*.json").cells()
+    return sum(judge(*undecayed(cell)).within for cell in cells), within("scaffold")
+
+
+def nearer_undecayed() -> int:
+    """In how many cells SCAFFOLD's undecayed rate is nearer to the paper than the decayed one with the same seeds."""
+    count = 0
+    for cell in results("table1/*.json").cells():
+        of, paper = undecayed(cell)
+        plain = score(runs(cell, "scaffold")[: len(of.values)])  # seeds are in order, and readings have the first ones
+        assert of.mean is not None
+        assert plain.mean is not None
+        count += abs(of.mean - paper.mean) < abs(plain.mean - paper.mean)
+    return count
+
+
+def adabest_reading(cell: str, entry: str) -> float:
+    """The accuracy of seed 0, of a variant or, by the algorithm's name alone, as in the table."""
+    pattern = "misses-adabest.json" if "," in entry else "table1/*.json"
+    (found,) = [run for run in runs(cell, entry, pattern) if run.seed == 0]
+    return float(100 * found.final["scored_accuracy"])
+
+
+def gain(cell: str, entry: str) -> float:
+    return adabest_reading(cell, entry) - adabest_reading(cell, entry.partition(",")[0])
+
+
+def mu_spread(cell: str) -> float:
+    found = [adabest_reading(cell, f"adabest,mu={mu}") for mu in (0.005, 0.01, 0.04, 0.08)]
+    low, high = ends([*found, adabest_reading(cell, "adabest")])
+    return high - low
+
+
+def auto_gains(share: str = "") -> list[float]:
+    """β = auto less the tuned β of Table 1 with seed 0, in cells with such a name."""
+    cells = [cell for cell in results("beta-auto.json").cells() if share in cell]
+    return [mean(cell, AUTO, pattern="beta-auto.json") - adabest_reading(cell, "adabest") for cell in cells]
+
+
+def auto_over_best(pattern: str) -> list[float]:
+    """β = auto less the best fixed β, in each cell of a file."""
+    of = results(pattern)
+    fixed = {
+        cell: [mean(cell, entry, pattern=pattern) for entry in of.of(cell) if entry != AUTO] for cell in of.cells()
+    }
+    return [mean(cell, AUTO, pattern=pattern) - max(values) for cell, values in fixed.items()]
+
+
+def auto_verdicts() -> tuple[int, int, int, int]:
+    """How many settings there are, and in how many auto is better, at most half a point below, and more than that."""
+    found = [*auto_gains(), *auto_over_best("fig-beta.json"), *auto_over_best("beta-auto-settings.json")]
+    better, near = sum(of > 0 for of in found), sum(-0.5 <= of <= 0 for of in found)
+    return len(found), better, near, len(found) - better - near
+
+
+def best_fixed(cell: str, entry: str = "") -> float:
+    entries = [entry] if entry else [name for name in results("fig-beta.json").of(cell) if name != AUTO]
+    return max(mean(cell, name, pattern="fig-beta.json") for name in entries)
+
+
 # Page, words with # for each number, and the numbers.
 SENTENCES: list[tuple[str, str, Callable[[], Iterable[float]]]] = [
     (README, "# of the # figures lie within", lambda: (within(), len(lines()))),
-    (README, "SCAFFOLD's and AdaBest's # of 12 each", lambda: {within("scaffold"), within("adabest")}),
+    (README, "AdaBest's # of 12, SCAFFOLD's #", lambda: (within("adabest"), within("scaffold"))),
     (README, "AdaBest is first in # settings of #", lambda: (first(), len(ranking.orders(lines())))),
     (TABLE, "FedDyn agrees in # figures of 12, FedAvg in #", lambda: (within("feddyn"), within("fedavg"))),
-    (TABLE, "SCAFFOLD and AdaBest agree in # of 12 each", lambda: {within("scaffold"), within("adabest")}),
+    (
+        TABLE,
+        "SCAFFOLD agrees in # of 12 and misses on both sides; AdaBest agrees in # of 12",
+        lambda: (within("scaffold"), within("adabest")),
+    ),
+    (TABLE, "The undecayed rate fits # cells of 12, where this round's rate fits #", readings_within),
+    (TABLE, "It is nearer to the table in # of the 12 cells", lambda: (nearer_undecayed(),)),
+    (
+        TABLE,
+        "what β = .96 and β = .98 give, # and # %",
+        lambda: (
+            adabest_reading("cifar100/10/iid", "adabest"),
+            adabest_reading("cifar100/10/iid", "adabest,beta=0.98"),
+        ),
+    ),
+    (
+        TABLE,
+        "accuracy differs by # points there, and by # at α = .03",
+        lambda: (mu_spread("cifar100/10/iid"), mu_spread("cifar10/10/0.03")),
+    ),
+    (
+        TABLE,
+        "gain # and # points, which brings CIFAR-100 IID",
+        lambda: [gain(cell, "adabest,batching=replacement") for cell in ("cifar100/10/iid", "cifar10/10/0.03")],
+    ),
+    (
+        TABLE,
+        "the seeds are the larger part: #, # and # %",
+        lambda: [float(100 * run.final["scored_accuracy"]) for run in runs("cifar10/10/0.03", "adabest")],
+    ),
+    (TABLE, "stands still gains # with seed 0", lambda: (gain("cifar10/10/0.03", "adabest,decay=0.98,patience=20"),)),
+    (
+        TABLE,
+        "halved spring, as in the authors' simulator, loses # and # points",
+        lambda: [-gain(cell, "feddyn,spring=0.5") for cell in ("cifar100/10/iid", "cifar10/10/0.03")],
+    ),
     (TABLE, "the means lie # to # points below", lambda: ends(-of for of in misses(cell="cifar10/1/0.03"))),
     (
         TABLE,
@@ -188,7 +291,7 @@ SENTENCES: list[tuple[str, str, Callable[[], Iterable[float]]]] = [
     (TABLE, "in all twelve cells, by # to # points", lambda: ends(-of for of in misses(algorithm="adabest"))),
     (
         TABLE,
-        "the miss is # points, and the cloud model is # below θ̄ at the end",
+        "The miss of their mean is # points, and the cloud model is # below θ̄ at the end",
         lambda: (
             -misses(cell="cifar10/10/0.03", algorithm="adabest")[0],
             mean("cifar10/10/0.03", "adabest", "aggregate_accuracy")
@@ -204,6 +307,57 @@ SENTENCES: list[tuple[str, str, Callable[[], Iterable[float]]]] = [
         TABLE,
         "FedDyn gains # to # points by it, FedAvg next to nothing, and SCAFFOLD between # and #",
         lambda: (*ends(gains("averaged_accuracy", "feddyn")), *ends(gains("averaged_accuracy", "scaffold"))),
+    ),
+    (
+        BETA,
+        "Of # settings, auto is better than the tuned or best β in #, at most half a point below it in #, "
+        "and more than half a point below it in #",
+        auto_verdicts,
+    ),
+    (BETA, "by # to # with one client a round", lambda: ends(-of for of in auto_gains("cifar100/1/"))),
+    (BETA, "by # to # with ten", lambda: ends(-of for of in auto_gains("cifar100/10/"))),
+    (BETA, "in five cells of six, by # to # points", lambda: ends(of for of in auto_gains("cifar10/") if of > 0)),
+    (
+        BETA,
+        "‖h‖ in the last round is # with auto, # with β = .96 and # with β = .98",
+        lambda: (
+            mean("cifar100/10/iid", AUTO, "h_norm", "beta-auto.json") / 100,
+            float(runs("cifar100/10/iid", "adabest")[0].final["h_norm"]),
+            mean("cifar100/10/iid", "adabest,beta=0.98", "h_norm", "misses-adabest.json") / 100,
+        ),
+    ),
+    (
+        BETA,
+        "accuracy is #, # and [#",
+        lambda: (
+            mean("cifar100/10/iid", AUTO, pattern="beta-auto.json"),
+            adabest_reading("cifar100/10/iid", "adabest"),
+            adabest_reading("cifar100/10/iid", "adabest,beta=0.98"),
+        ),
+    ),
+    (
+        BETA,
+        "# % with 5 clients, where the best fixed β has #, and # with 50, where .98 has #",
+        lambda: (
+            best_fixed("cifar100/0.005", AUTO),
+            best_fixed("cifar100/0.005"),
+            best_fixed("cifar100/0.05", AUTO),
+            best_fixed("cifar100/0.05", "adabest,beta=0.98"),
+        ),
+    ),
+    (
+        BETA,
+        "with 10 and 20 it lies # and # points below the best",
+        lambda: [-of for of in auto_over_best("fig-beta.json")[1:3]],
+    ),
+    (
+        BETA,
+        "loses # points; auto loses #",
+        lambda: (
+            mean("cifar100/0.03", "adabest,beta=0.8", pattern="beta-auto-settings.json")
+            - mean("cifar100/0.03", "adabest,beta=0.95", pattern="beta-auto-settings.json"),
+            -auto_over_best("beta-auto-settings.json")[0],
+        ),
     ),
     (
         FIGURES,
@@ -289,6 +443,4 @@ def test_runs_not_reached_are_not_there() -> None:
     found = results("table1/*.json")
     seeds = {cell: {run.seed for group in found.of(cell).values() for run in group} for cell in found.cells()}
     assert not any(cell.split("/")[1] == "100" or cell.startswith("emnist") for cell in seeds)
-    assert {cell for cell, of in seeds.items() if of != {0, 1, 2}} == {
-        f"cifar10/10/{kind}" for kind in ("0.03", "0.3", "iid")
-    }
+    assert all(of == {0, 1, 2} for of in seeds.values())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from adabest.paper.facts import entry_algorithm, entry_options, in_order, label, reported
 from adabest.paper.result_tables import Runs, entries_in_order
-from adabest.paper.scores import score, smooth
+from adabest.paper.scores import judge, score, smooth
 from adabest.report.entries import mean_curve
 from adabest.report.numbers import MISSING, as_text, with_sign, with_spread
 from adabest.report.table import Table
@@ -155,9 +155,10 @@ def misses_table(runs: Runs) -> Table:
                     _difference(score(ours).mean, score(plain).mean) if entry_options(entry) else MISSING,
                     with_spread(paper.mean, paper.std) if paper else MISSING,
                     _difference(of.mean, paper.mean if paper else None),
+                    MISSING if paper is None else "yes" if judge(of, paper).within else "no",
                 )
             )
-    head = ("cell", "entry", "ours %", "n", "to the plain one", "paper %", "to the paper")
+    head = ("cell", "entry", "ours %", "n", "to the plain one", "paper %", "to the paper", "within")
     return Table(head, tuple(rows), "Other readings of the protocol")
 
 
