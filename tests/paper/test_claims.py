@@ -203,9 +203,9 @@ class TestClaims:
         ]
         rendered = render("misses-scaffold", of(runs, "misses-scaffold"))
         assert rendered.tables["misses"].rows == (
-            (cell, "feddyn,clip=0", "49.00", "1", "–", "49.60 ± 0.24", "−0.60"),
-            (cell, "scaffold", "46.00", "1", "–", "44.30 ± 0.22", "+1.70"),
-            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−1.00", "44.30 ± 0.22", "+0.80"),
+            (cell, "feddyn,clip=0", "49.00", "1", "–", "49.60 ± 0.24", "−0.60", "yes"),
+            (cell, "scaffold", "46.00", "1", "–", "44.30 ± 0.22", "+1.70", "no"),
+            (cell, "scaffold,control_rate=undecayed", "45.10 ± 0.14", "2", "−1.00", "44.30 ± 0.22", "+0.80", "no"),
         )
         assert rendered.figures == {}
 
