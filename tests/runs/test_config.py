@@ -245,7 +245,8 @@ class TestMistakes:
             ("rounds", "many", "rounds should be a whole number, not 'many'"),
             ("rounds", 2.5, "rounds should be a whole number, not 2.5"),
             ("alpha", "big", "alpha should be a number, not 'big'"),
-            ("beta", "big", "beta should be a number, not 'big'"),
+            ("beta", "big", "beta should be a number or 'auto', not 'big'"),
+            ("beta", "automatic", "beta should be a number or 'auto', not 'automatic'"),
             (
                 "local_steps",
                 "men",
