@@ -458,7 +458,8 @@ def test_metrics_are_finite_and_agree_with_the_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["adabest", "adabest,beta=auto", "scaffold", "scaffold-m", "scaffold-gradient", "scaffold,sample_mean=progressive"]
+    "name",
+    ["adabest", "adabest,beta=auto", "scaffold", "scaffold-m", "scaffold-gradient", "scaffold,sample_mean=progressive"],
 )
 def test_the_first_local_training_is_fedavgs(name: str) -> None:
     """All states are zero, so nothing corrects the gradient yet, and clients come to the same models bit for bit."""

@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from quadratics import vector
+from quadratics import random_quadratics, run, simulate, vector
+from tiny_digits import CLIENTS, digits_task, simulate_digits
 from torch import Tensor
 
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.extrapolation import extrapolated_share, next_means, no_means
 
 Round = tuple[float, list[float], list[float]]  # the mean of ‖g_i‖², ḡ_t and Δ_t
@@ -148,11 +150,41 @@ def test_runs_that_are_stacked_have_the_bits_of_each_alone(dtype: torch.dtype) -
     together = no_means(drawn[0][1])
     assert (together.shape, together.dtype) == ((lanes, 5), torch.float64)
     alone = [no_means(drawn[0][1][lane]) for lane in range(lanes)]
-    for given in drawn:
-        together = next_means(together, *given)
+    for values in drawn:
+        together = next_means(together, *values)
         beta = extrapolated_share(together, 2)
         assert (beta.shape, beta.dtype) == ((lanes, 1), torch.float64)
         for lane in range(lanes):
-            alone[lane] = next_means(alone[lane], *(tensor[lane].clone() for tensor in given))
+            alone[lane] = next_means(alone[lane], *(tensor[lane].clone() for tensor in values))
             assert torch.equal(together[lane], alone[lane])
             assert torch.equal(beta[lane], extrapolated_share(alone[lane], 2))
+
+
+# --- One client a round -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_auto_stays_near_the_optimum_with_one_client_a_round_where_a_large_beta_doesnt(seed: int) -> None:
+    """β = .96 adds up what single clients undo; 2.6 to 2.8 times the excess loss when this was written."""
+    task = random_quadratics(seed, 20, dim=10)
+    best = task.test(task.optimum()).loss
+
+    def late_excess(algorithm: AdaBest) -> float:
+        states = run(simulate(algorithm, task, participation=1 / 20), 60)
+        return sum(task.test(state.aggregate).loss - best for state in states[-20:]) / 20
+
+    auto = late_excess(AdaBest(beta="auto"))
+    assert auto < 0.3 * (task.test(task.origin).loss - best)
+    assert late_excess(AdaBest(beta=0.96)) > 2 * auto
+
+
+def test_auto_keeps_the_model_of_skewed_digits_small_with_one_client_a_round() -> None:
+    """The norms were 17 and 4 when this was written."""
+    norms = {}
+    for beta in (0.96, "auto"):
+        algorithm = AdaBest(beta=beta)
+        simulation = simulate_digits(algorithm, digits_task(dtype=torch.float32), participation=1 / CLIENTS)
+        for _ in range(15):
+            simulation.step()
+        norms[beta] = float(torch.linalg.vector_norm(simulation.state.cloud))
+    assert norms[0.96] > 3 * norms["auto"]
