@@ -167,6 +167,9 @@ def test_values_get_their_type(value: Any, annotation: Any, expected: Any) -> No
         (50, tuple[int, ...], "key"),
         (None, tuple[int, ...], "key"),
         ("x", int | None, "key should be a whole number"),
+        ("x", float | Literal["auto"], "key should be a number or 'auto', not 'x'"),
+        (True, int | Literal["auto", "own"] | None, "key should be a whole number or 'auto' or 'own', not True"),
+        (["x"], tuple[int, ...] | bool, "key should be a list or true or false, not"),
         ({}, bytes, "key should be valid"),
     ],
 )

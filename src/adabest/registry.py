@@ -355,6 +355,7 @@ def check_options(
 
 _LARGEST = 2**63  # whole numbers are below it, so that tensors and TOML files can hold them
 _LETTERS = 200  # of a value, in a message
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -377,10 +378,12 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
         if value is None and type(None) in arguments:
             return None
         kinds = [kind for kind in arguments if kind is not type(None)]
-        for kind in kinds[:-1]:
+        if len(kinds) == 1:
+            return convert(name, value, kinds[0], text=text)
+        for kind in kinds:
             with contextlib.suppress(InputError):
                 return convert(name, value, kind, text=text)
-        return convert(name, value, kinds[-1], text=text)
+        raise InputError(f"{name} should be {' or '.join(map(_words, kinds))}, not {shown(value)}")
     if origin is Literal:
         for choice in arguments:
             if value == choice or (text and value == str(choice)):
@@ -399,12 +402,18 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
     if text or annotation in (str, Path) or not isinstance(value, str):
         converted = _convert_plain(value, annotation)
     if converted is None:
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
-        wanted = words.get(annotation, "valid")
+        wanted = _words(annotation)
         if annotation is int and (type(value) is int or (isinstance(value, str) and value.strip("+-").isdecimal())):
             wanted += " from -2⁶³ to below 2⁶³"
         raise InputError(f"{name} should be {wanted}, not {shown(value)}")
     return converted
+
+
+def _words(annotation: Any) -> str:
+    """What a value of a type is, for messages."""
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(repr, get_args(annotation)))
+    return _WORDS.get(annotation, "a list" if get_origin(annotation) is tuple else "valid")
 
 
 def shown(value: Any) -> str:

@@ -183,6 +183,51 @@ def test_adabest_divides_by_the_rounds_since_a_client_last_took_part() -> None:
     assert float(simulation.client_state(1).h) == 1.9375, "a client that isn't asked changes nothing"
 
 
+def test_adabest_that_sets_beta_by_hand() -> None:
+    """∇L = w − c_i, η = ½, μ = ¼. Means over rounds keep .9 and take .1."""
+    algorithm = AdaBest(mu=0.25, beta="auto")
+    alone = simulate(algorithm, round_quadratics([[4.0]]), eta=0.5)
+    # 1: w = 2, h_1 = g = −2, Δ = −2, so G = D and β = .6; h = −1.2, θ = 2 + 1.2
+    alone.step()
+    assert_close(alone.state.server.beta, vector(0.6))
+    assert_close(estimate(alone.state), vector(-1.2))
+    assert_close(alone.state.cloud, vector(3.2))
+    # 2: gradient 3.2 − 4 − ¼(−2) = −.3, w = 3.35, g = −.15, Δ = 2 − 3.35 = −1.35; g goes on where Δ_1 went, so c = 0
+    #    G² ~ .9 · .4 + .1 · .0225 = .36225, D² ~ .9 · .4 + .1 · 1.8225 = .54225
+    alone.step()
+    beta = 0.6 * math.sqrt(0.36225 / 0.54225)
+    assert_close(alone.state.aggregate, vector(3.35))
+    assert_close(alone.client_state(0).h, vector(-2.15))
+    assert_close(alone.state.server.beta, vector(beta))
+    assert_close(alone.state.cloud, vector(3.35 + 1.35 * beta))
+
+
+def test_adabest_that_sets_beta_extrapolates_less_what_is_undone_by_hand() -> None:
+    """Without a local correction; client 0 is drawn to 4, and client 1 to 0."""
+    simulation = simulate(AdaBest(mu=0.0, beta="auto"), round_quadratics([[4.0], [0.0]]), eta=0.5)
+    # 1, client 0: as above; Δ = −2, θ = 3.2
+    # 2, client 1: w = 1.6, ḡ = 1.6 against Δ_1 = −2, so c = 1 and r = .6(1 − 3), at least 0; Δ = 2 − 1.6 = .4
+    run_cohorts(simulation, [[0], [1]])
+    assert float(simulation.state.server.beta) == 0.0
+    assert_close(simulation.state.cloud, vector(1.6))
+    # 3, both: w_0 = 2.8, w_1 = .8, θ̄ = 1.8; ‖g_i‖² are 1.44 and .64, 1.04 in the mean; ḡ = −.2 against Δ_2 = .4
+    #    c = 1, r = .6(1 − ¾) = .15; Δ = −.2
+    #    G² ~ .9(.9 · .4 + .256) + .104 = .6584, D² ~ .9(.9 · .4 + .016) + .004 = .3424
+    run_cohorts(simulation, [[0, 1]])
+    beta = 0.15 * math.sqrt(0.6584 / 0.3424)
+    assert_close(simulation.state.server.beta, vector(beta))
+    assert_close(simulation.state.cloud, vector(1.8 + 0.2 * beta))
+
+
+def test_adabest_that_sets_beta_sends_one_number_more() -> None:
+    sent = {}
+    for beta in (0.5, "auto"):
+        simulation = simulate(AdaBest(beta=beta), round_quadratics([[4.0, 1.0], [0.0, 2.0]]))
+        run_cohorts(simulation, [[0, 1]] * 2)
+        sent[beta] = simulation.state.bytes_down, simulation.state.bytes_up
+    assert sent["auto"] == (sent[0.5][0], sent[0.5][1] + 2 * 2 * 8)
+
+
 def test_the_first_participation_is_not_divided_by_anything() -> None:
     simulation = simulate(AdaBest(mu=0.25, beta=0.5), round_quadratics([[4.0], [0.0]]), eta=0.5)
     # rounds 1 and 2 as above without client 0 ever moving: client 1 starts at its optimum, so everything stays at 0

@@ -115,9 +115,9 @@ def test_messages_and_replies_have_the_type_of_the_model(name: str, dtype: torch
 def test_everything_is_a_vector_of_the_model_or_one_number(name: str, dtype: torch.dtype) -> None:
     for call in record(name, dtype=dtype).calls:
         kept = call.result.server if call.function == "server_step" else call.result
-        memory = getattr(kept, "h_norms", None)  # the one thing that is neither: a list of numbers
+        lists = [getattr(kept, name, None) for name in ("h_norms", "means")]  # all that is neither: lists of numbers
         for tensor in tensors_in(call.result):
-            assert tensor is memory or tensor.shape in {(DIM,), (1,)}, call.function
+            assert any(tensor is numbers for numbers in lists) or tensor.shape in {(DIM,), (1,)}, call.function
 
 
 @every_variant
@@ -458,7 +458,8 @@ def test_metrics_are_finite_and_agree_with_the_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["adabest", "scaffold", "scaffold-m", "scaffold-gradient", "scaffold,sample_mean=progressive"]
+    "name",
+    ["adabest", "adabest,beta=auto", "scaffold", "scaffold-m", "scaffold-gradient", "scaffold,sample_mean=progressive"],
 )
 def test_the_first_local_training_is_fedavgs(name: str) -> None:
     """All states are zero, so nothing corrects the gradient yet, and clients come to the same models bit for bit."""
@@ -480,7 +481,7 @@ def test_the_message_of_an_undeclared_population_says_what_to_do() -> None:
         _ = ServerContext(round=1, phase=0, eta=0.1, base_eta=0.1).population
 
 
-@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.1), Scaffold(), AdaBest()], ids=str)
+@pytest.mark.parametrize("algorithm", [FedDyn(mu=0.1), Scaffold(), AdaBest(), AdaBest(beta="auto")], ids=str)
 def test_lanes_may_differ_in_populations_and_rates(algorithm: Algorithm) -> None:
     lanes, size = 3, 4
     cloud = torch.randn(lanes, size, dtype=torch.float64)
@@ -535,7 +536,8 @@ def test_every_field_has_a_declared_form(name: str) -> None:
     for phase in range(len(algorithm.phases)):
         kinds += [algorithm.message_type(phase), algorithm.reply_type(phase)]
     undeclared = {field for kind in kinds for field, form in forms_of(kind).items() if form is None}
-    assert undeclared <= ({"h_norms"} if isinstance(algorithm, AdaBest) else set())  # its length is the patience's
+    lists = {"h_norms", "means"}  # of numbers, as many as the patience and the formula of β have
+    assert undeclared <= (lists if isinstance(algorithm, AdaBest) else set())
 
 
 @every_variant

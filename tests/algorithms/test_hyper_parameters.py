@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from recording import NAMES, every_algorithm, make
 
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError
@@ -80,6 +81,36 @@ def test_the_ends_of_a_range_belong_to_it(name: str, parameter: str) -> None:
 def test_a_choice_out_of_its_list_is_refused_by_name(name: str, parameter: str) -> None:
     with pytest.raises(InputError, match=parameter):
         ALGORITHMS.find(name)(**{parameter: "no-such-choice"})
+
+
+def test_a_beta_that_sets_itself_is_a_hyper_parameter() -> None:
+    algorithm = AdaBest(beta="auto")
+    assert algorithm == make("adabest,beta=auto")
+    assert not algorithm.needs_population
+    assert pickle.loads(pickle.dumps(algorithm)) == algorithm
+    assert AdaBest(beta="auto", beta_decay=1) == algorithm
+
+
+@pytest.mark.parametrize(
+    ("beta", "message"),
+    [
+        ("automatic", "beta = 'automatic' should be a number in [0, 1], or 'auto'"),
+        ("0.5", "beta = '0.5' should be a number in [0, 1], or 'auto'"),
+        ("", "beta = '' should be a number in [0, 1], or 'auto'"),
+        (True, "beta = True is out of range: it must be a finite number in [0, 1]"),
+        (None, "beta = None is out of range: it must be a finite number in [0, 1]"),
+        (1.5, "beta = 1.5 is out of range: it must be a finite number in [0, 1]"),
+    ],
+)
+def test_a_beta_that_is_neither_a_number_nor_auto_is_refused(beta: Any, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        AdaBest(beta=beta)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_a_beta_that_sets_itself_refuses_a_decay(decay: float) -> None:
+    with pytest.raises(InputError, match=rf"beta_decay = {decay:g} shrinks a β that is given.*leave out one of them"):
+        AdaBest(beta="auto", beta_decay=decay)
 
 
 @every_algorithm

@@ -11,7 +11,7 @@ from adabest.runs.build import make_batched_engine
 from adabest.runs.settings.algorithm_specification import make_algorithm
 
 CASE = Case("mlp,hidden=5", (1, 5, 5))
-NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabest,beta=0.5")
+NAMES = ("fedavg", "fedprox,mu=0.5", "scaffold", "scaffold-m", "feddyn", "adabest,beta=0.5", "adabest,beta=auto")
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 32])

@@ -96,6 +96,13 @@ BY_HAND = {
         (4 * n + 8, 4 * n + 24),
         (4 * n + 4, 4 * n + 4),
     ),
+    # the same, and ‖g_i‖²; ‖ḡ‖² and ‖Δ‖² and so on, below. Δ is kept, and five means of 8 bytes each
+    "adabest,beta=auto": Hand(
+        SGD + n * m + K * n * s + n * (2 * s + m) + n * (s + m),
+        MEAN + n * (s + m) + n * s + n * s + 4 * n * (s + m),
+        (4 * n + 8, 8 * n + 64),
+        (4 * n + 4, 4 * n + 8),
+    ),
 }
 
 of_the_paper = pytest.mark.parametrize("name", BY_HAND)

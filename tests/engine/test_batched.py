@@ -52,6 +52,7 @@ CASES = {
     "mixed": MIXED,
 }
 VARIANTS = [
+    "adabest,beta=auto",
     "adabest,beta_decay=0.5,patience=1",
     "feddyn,clip_proximal=false",
     "scaffold,sample_mean=progressive",

@@ -186,6 +186,8 @@ def half_and_half(images: Tensor, keys: Tensor) -> Tensor:
 LANES: list[tuple[Any, Case, LocalTraining, Rules | None]] = [
     (AdaBest(), MLP, STEADY, None),
     (AdaBest(mu=0.1, beta=0.5), MLP._replace(seed=5), STEADY, None),
+    (AdaBest(beta="auto"), MLP, STEADY, None),
+    (AdaBest(beta="auto"), MLP._replace(seed=5), STEADY, Rules(server_rate=0.5)),
     (FedAvg(), MLP, LocalTraining(learning_rate=0.03, weight_decay=0.1, clip=0), Rules(server_rate=0.5)),
     (FedDyn(), MLP._replace(partition_seed=2, unbalance=0.0), STEADY, None),
     (Scaffold(), MLP._replace(options=(("epochs", 3),)), STEADY, None),

@@ -39,7 +39,7 @@ def rounds(lanes: list[Any], count: int) -> list[Lane[None]]:
     return [lane(simulation) for simulation in lanes]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "adabest,beta=auto"])
 def test_stacked_steps_have_the_bits_of_single_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
     single = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
@@ -76,6 +76,7 @@ def test_rows_lie_as_tensors_of_their_own_do(shape: tuple[int, ...], dtype: torc
 def test_what_may_be_stacked_is_said_of_the_very_step() -> None:
     assert may_be_stacked(FedAvg())
     assert may_be_stacked(AdaBest())
+    assert may_be_stacked(AdaBest(beta="auto")), "its sums have an order of their own"
     assert not may_be_stacked(AdaBest(beta_decay=0.9, patience=2)), "it takes a norm"
     assert not may_be_stacked(Bounded()), "what FedAvg says isn't about this step"
 

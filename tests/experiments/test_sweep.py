@@ -224,6 +224,15 @@ class TestSweeps:
             assert results(tmp_path / "cli" / label) == results(python.folder / label)
         assert (tmp_path / "cli" / "table.md").read_bytes() == (python.folder / "table.md").read_bytes()
 
+    def test_numbers_and_auto_are_swept_together(self, tmp_path: Path) -> None:
+        given = [*arguments(**tiny(rounds=2), out=tmp_path / "cli"), "--vary", "beta=0.8,auto"]
+        assert command("sweep", *given) == 0
+        python = sweep(tmp_path / "python", vary={"beta": [0.8, "auto"]}, rounds=2)
+        assert list(python.runs) == ["adabest,beta=0.8", "adabest,beta=auto"]
+        alone = run(tmp_path / "alone", beta="auto", rounds=2)
+        assert results(python.folder / "adabest,beta=auto") == results(alone.folder)
+        assert results(tmp_path / "cli" / "adabest,beta=auto") == results(alone.folder)
+
     def test_from_a_file(self, tmp_path: Path) -> None:
         text = "algorithm = 'adabest,mu=0.1'\nrounds = 1\n[vary]\nmodel = ['mlp,hidden=4', 'logistic']\n"
         (tmp_path / "all.toml").write_text(text)
@@ -305,6 +314,7 @@ class TestSweeps:
     "axes",
     [
         {"beta": ["0.5", "0.9"], "mu": ["0.1"]},
+        {"beta": ["0.5", "auto"]},
         {"model": ["mlp,hidden=4", "logistic"]},
         {"model": ["mlp,hidden=4"]},
     ],

@@ -61,6 +61,7 @@ NOBODY = ["2:leave:0-7", "4:join:1-6"]
 CASES: dict[str, dict[str, Any]] = {
     **{name: {**DIGITS, "algorithm": name} for name in ALGORITHMS.names()},
     "progressive": {**DIGITS, "algorithm": "scaffold,sample_mean=progressive"},
+    "automatic": {**DIGITS, "algorithm": "adabest,beta=auto", "rounds": 4},
     "decaying": {**DIGITS, "algorithm": "adabest,beta_decay=0.5,patience=1", "rounds": 4},
     "reference": {**STRIPES, "algorithm": "feddyn", "engine": "reference"},
     "float64": {**STRIPES, "algorithm": "adabest", "precision": "float64"},

@@ -24,6 +24,7 @@ NAMES = ALGORITHMS.names()
 # Algorithms whose options change what is kept or sent are examined with these options, too.
 VARIANTS = [
     *NAMES,
+    "adabest,beta=auto",
     "adabest,beta_decay=0.5,patience=1",
     "feddyn,clip_proximal=false",
     "feddyn,sample_mean=progressive",

@@ -145,7 +145,7 @@ class TestRealRuns:
         assert rows_of(page, "results")[0][2] == "rounds to 37 %"
 
     def test_a_sweep_is_in_the_order_of_validation(self, tmp_path: Path) -> None:
-        swept = adabest.sweep(vary={"beta": [0.0, 0.9]}, out=tmp_path / "sweep", show=False, **tiny())
+        swept = adabest.sweep(vary={"beta": [0.0, 0.9, "auto"]}, out=tmp_path / "sweep", show=False, **tiny())
         page = adabest.write_report(tmp_path, html=tmp_path / "page.html").read_text(encoding="utf-8")
         head, *rows = rows_of(page, "results")
         assert head[1] == "validation %"

@@ -122,6 +122,21 @@ class TestOneConfiguration:
         assert command("run", path, "--beta", 0.7, "--out", tmp_path / "run") == 0
         assert adabest.load(tmp_path / "run").config.hyperparameters == vars(AdaBest(mu=0.1, beta=0.7))
 
+    def test_beta_is_a_number_or_auto_everywhere(self, tmp_path: Path) -> None:
+        plain = tiny(rounds=1)
+        ways = {
+            "option": ["--beta", "auto"],
+            "specification": ["--algorithm", "adabest,beta=auto"],
+            "number": ["--beta", "0.5"],
+        }
+        for name, given in ways.items():
+            assert command("run", *arguments(**plain, out=tmp_path / name), *given) == 0
+        found = {name: adabest.load(tmp_path / name).config.hyperparameters["beta"] for name in ways}
+        assert found == {"option": "auto", "specification": "auto", "number": 0.5}
+        by_file = adabest.run(write_toml(tmp_path, {**plain, "beta": "auto"}), out=tmp_path / "file", show=False)
+        assert by_file.config == adabest.load(tmp_path / "option").config
+        assert by_file.config == resolve({**plain, "algorithm": AdaBest(beta="auto")})[0]
+
     def test_a_specification_overrides_the_file(self, tmp_path: Path) -> None:
         path = write_toml(tmp_path, tiny(rounds=1, beta=0.9))
         by_python = adabest.run(path, out=tmp_path / "python", show=False, algorithm="adabest,beta=0.5")
@@ -245,7 +260,8 @@ class TestMistakes:
             ("rounds", "many", "rounds should be a whole number, not 'many'"),
             ("rounds", 2.5, "rounds should be a whole number, not 2.5"),
             ("alpha", "big", "alpha should be a number, not 'big'"),
-            ("beta", "big", "beta should be a number, not 'big'"),
+            ("beta", "big", "beta should be a number or 'auto', not 'big'"),
+            ("beta", "automatic", "beta should be a number or 'auto', not 'automatic'"),
             (
                 "local_steps",
                 "men",

@@ -613,6 +613,18 @@ def test_the_decay_of_beta_is_among_the_curves(tmp_path: Path) -> None:
     assert "beta" not in run(tmp_path / "plain").final
 
 
+def test_a_beta_that_sets_itself_is_in_every_row(tmp_path: Path) -> None:
+    finished = run(tmp_path / "run", beta="auto", rounds=6, evaluate_every=2)
+    rounds, betas = finished.curve("beta")
+    assert list(rounds) == list(finished.curve("scored_accuracy")[0])
+    assert len(rounds) >= 3
+    assert all(0.0 <= beta <= 0.99 for beta in betas)
+    assert finished.final["beta"] == betas[-1]
+    loaded = adabest.load(tmp_path / "run")
+    assert loaded.config.hyperparameters["beta"] == "auto"
+    assert loaded.export("safetensors", "scored", out=tmp_path / "model.safetensors").exists()
+
+
 def test_load_refuses_a_folder_of_runs_and_names_one(tmp_path: Path) -> None:
     run(tmp_path / "one")
     with pytest.raises(InputError, match=r"there is no run in .*; there are some below it, such as .*one"):

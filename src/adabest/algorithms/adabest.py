@@ -14,7 +14,6 @@ from adabest.algorithms.base import (
     Replies,
     ServerContext,
     Update,
-    check_choice,
     check_count,
     check_range,
 )
@@ -59,10 +58,10 @@ class AdaBest(Algorithm):
 
     def __post_init__(self) -> None:
         check_range("mu", self.mu)
-        if isinstance(self.beta, str):
-            check_choice("beta", self.beta, ("auto", "a number in [0, 1]"))
-        else:
+        if not isinstance(self.beta, str):
             check_range("beta", self.beta, 0.0, 1.0)
+        elif not self._automatic:
+            raise InputError(f"beta = {self.beta!r} should be a number in [0, 1], or 'auto'")
         check_range("beta_decay", self.beta_decay, 0.0, 1.0)
         if self._automatic and self.beta_decay != 1:
             raise InputError(
@@ -120,10 +119,10 @@ class AdaBest(Algorithm):
         return self.beta_decay == 1  # else it takes a norm
 
     def server_type(self) -> type[Any]:
-        return self.AutomaticServer if self._automatic else self.Server
+        return self.AutomaticServer if self._automatic else super().server_type()
 
     def reply_type(self, phase: int) -> type[Any]:
-        return self.MeasuredReply if self._automatic else self.Reply
+        return self.MeasuredReply if self._automatic else super().reply_type(phase)
 
     def server_init(self, cloud: Tensor) -> Server | AutomaticServer:
         nothing = nothing_seen(cloud)

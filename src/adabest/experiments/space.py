@@ -93,7 +93,7 @@ def _read_range(name: str, text: str, algorithm: str) -> SearchRange:
     if len(words) not in (2, 3) or words[2:] not in ([], ["log"]):
         raise InputError(f"space: {name} = {text!r} should be low:high or low:high:log, as in {_EXAMPLE}")
     low, high = (check_axes({name: [word]}, algorithm, "space")[name][0] for word in words[:2])
-    if type(low) not in (int, float):
+    if not {type(low), type(high)} <= {int, float}:
         raise InputError(f"space: {name} isn't a number, so it has no range; name its values, as in {name}=this,that")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"space: {name} = {text!r}: the first number must be below the second, and both finite")
