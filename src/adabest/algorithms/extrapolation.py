@@ -22,14 +22,14 @@ from torch import Tensor
 from adabest.algorithms.sums import dot
 
 _SHARE = 0.6  # r_0: ‖h‖ beside G
-_LARGEST = 0.99  # β_max: beyond it, one over 1 − β is longer than most runs need to forget a start
+_LARGEST = 0.99  # β_max: a memory of a hundred rounds
 _UNDOING = 3.0  # how much an undone change counts, for a cohort of one
 _KEPT = 0.9  # of the means, from one round to the next
-_MEANS = 5  # the weight of the means, G², D², and for c its weight and its sum
+_MEANS = 4  # G² and D², whose weights cancel, and the weight and the value of c, which has none in the first round
 
 
 def no_means(like: Tensor) -> Tensor:
-    """Means of nothing, ``[..., 5]`` in float64."""
+    """Means of nothing, ``[..., 4]`` in float64."""
     return like.new_zeros((*like.shape[:-1], _MEANS), dtype=torch.float64)
 
 
@@ -46,8 +46,7 @@ def next_means(means: Tensor, square: Tensor, pseudo_gradient: Tensor, last: Ten
     lengths = (dot(pseudo_gradient, pseudo_gradient) * dot(last, last)).sqrt()
     known = lengths > 0
     undone = torch.where(known, -dot(pseudo_gradient, last) / torch.where(known, lengths, 1.0), 0.0)
-    one = torch.ones_like(lengths)
-    newest = torch.cat([one, square.to(torch.float64), dot(change, change), known * one, undone], dim=-1)
+    newest = torch.cat([square.to(torch.float64), dot(change, change), known.to(torch.float64), undone], dim=-1)
     return _KEPT * means + (1.0 - _KEPT) * newest
 
 
@@ -58,7 +57,7 @@ def extrapolated_share(means: Tensor, replies: int) -> Tensor:
         means: The means after this round.
         replies: |P|.
     """
-    square, change, known, undone = (means[..., place : place + 1] for place in range(1, _MEANS))
+    square, change, known, undone = (means[..., place : place + 1] for place in range(_MEANS))
     c = (undone / torch.where(known > 0, known, 1.0)).clamp(min=0.0)
     r = _SHARE * (1.0 - _UNDOING * c / replies**2).clamp(min=0.0)
     moved = change > 0
