@@ -96,7 +96,7 @@ BY_HAND = {
         (4 * n + 8, 4 * n + 24),
         (4 * n + 4, 4 * n + 4),
     ),
-    # the same, and ‖g_i‖²; ‖ḡ‖² and ‖Δ‖² and so on, below. Δ is kept, and five means of 8 bytes each
+    # the same and ‖g_i‖²; ḡ = θ − θ̄ and four products for β. Δ is kept, and five means of 8 bytes each
     "adabest,beta=auto": Hand(
         SGD + n * m + K * n * s + n * (2 * s + m) + n * (s + m),
         MEAN + n * (s + m) + n * s + n * s + 4 * n * (s + m),
@@ -331,7 +331,7 @@ class Wasteful(AdaBest):
 
     def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> Any:
         kept, reply = super().client_finish(client, message, model, context)
-        return kept, self.LongReply(*reply, kept.h)
+        return kept, self.LongReply(reply.model, reply.samples, kept.h)
 
 
 @dataclass(frozen=True)

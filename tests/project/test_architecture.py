@@ -147,7 +147,7 @@ def test_the_test_sees_imports() -> None:
         "federation",
         "tasks",
     }
-    assert rooms_used(SOURCE / "algorithms" / "adabest.py") == {"algorithms"}
+    assert rooms_used(SOURCE / "algorithms" / "adabest.py") == {"algorithms", "errors"}
 
 
 def test_the_engine_knows_no_algorithm_by_name() -> None:
