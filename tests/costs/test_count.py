@@ -100,7 +100,7 @@ BY_HAND = {
     "adabest,beta=auto": Hand(
         SGD + n * m + K * n * s + n * (2 * s + m) + n * (s + m),
         MEAN + n * (s + m) + n * s + n * s + 4 * n * (s + m),
-        (4 * n + 8, 8 * n + 64),
+        (4 * n + 8, 8 * n + 56),
         (4 * n + 4, 4 * n + 8),
     ),
 }

@@ -232,7 +232,8 @@ class Algorithm(ABC):
         """Whether one call of ``server_step`` may serve several runs, whose vectors are stacked along a new dimension.
 
         True only if every number of a result follows from the numbers at its own place: sums and norms over a vector
-        may end with other last bits where there are several. False unless an algorithm says otherwise.
+        may end with other last bits where there are several (``sums.dot`` doesn't). False unless an algorithm says
+        otherwise.
         """
         return False
 
