@@ -42,10 +42,10 @@ class AdaBest(Algorithm):
     Attributes:
         mu: μ ≥ 0, how strongly a client's own estimate corrects its gradient.
         beta: β in [0, 1], the share of the server's estimate that is kept; smaller for harder tasks and fewer clients.
-            ``auto`` sets it anew in every round, from what the server sees (``extrapolation``); clients then send one
-            number more, ‖g_i‖².
+            With auto it sets itself in every round, from what the server sees; clients then send one number more,
+            ‖g_i‖².
         beta_decay: The factor of β, in [0, 1], when ‖h‖ has reached a plateau: its mean over the last ``patience``
-            rounds is within 1 % of its mean over as many rounds before. 1 leaves β as it is, and ``auto`` needs 1.
+            rounds is within 1 % of its mean over as many rounds before. 1 leaves β as it is, and a β that sets itself needs 1.
         patience: The rounds over which each of these means is taken.
     """
 

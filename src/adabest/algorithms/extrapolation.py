@@ -1,17 +1,17 @@
 """A β that sets itself: the extrapolation is kept at a fixed share of one client's own way.
 
 AdaBest sends out θ = θ̄ − h with h = βΔ and Δ = θ̄_prev − θ̄, so β says how far the cloud model runs ahead of the last
-aggregate. With few clients a round, or skewed labels, most of Δ is chance, and the next cohort undoes it. What proved
-nearly constant over cohorts and data sets isn't the best β but the length of the best h, beside the way that one client
-goes in a round. So the rule keeps ‖h‖ there::
+aggregate. With few clients a round, or skewed labels, most of Δ is chance, and the next cohort undoes it. What is nearly
+the same for all cohorts of one task isn't the best β but the length of the best h, beside the way that one client goes
+in a round. So the rule keeps ‖h‖ there::
 
     β = min(β_max, r G / D)        G² the mean of ‖g_i‖² over replies,  D² that of ‖Δ‖²
     r = r_0 (1 − 3 c / |P|²)       c  the mean of −cos(ḡ_t, Δ_{t−1}), at least 0
 
 Means over rounds forget a tenth a round. G and D follow the learning rate, the cohort's size and the task. c tells how
 much of the last change of θ̄ a round undoes: about .1 with IID labels, and .2 or more with skewed ones. Its factor is
-for cohorts of one or two, in which no other client averages a drift out: .7 to .25 with one client, 1 with ten. No
-formula has the number of clients that there are.
+for cohorts of one or two, in which no other client averages a drift out: with one client it is .7 where c is .1, and
+.25 where c is .25; with ten it is 1. No formula has the number of clients that there are.
 
 ``docs/explanation/beta.md`` derives it, and tells what it was tried on and where it fails.
 """
