@@ -45,7 +45,8 @@ class AdaBest(Algorithm):
             With auto it sets itself in every round, from what the server sees; clients then send one number more,
             ‖g_i‖².
         beta_decay: The factor of β, in [0, 1], when ‖h‖ has reached a plateau: its mean over the last ``patience``
-            rounds is within 1 % of its mean over as many rounds before. 1 leaves β as it is, and a β that sets itself needs 1.
+            rounds is within 1 % of its mean over as many rounds before. 1 leaves β as it is; a β that sets itself
+            needs 1.
         patience: The rounds over which each of these means is taken.
     """
 
