@@ -2,8 +2,8 @@
 
 AdaBest sends out θ = θ̄ − h with h = βΔ and Δ = θ̄_prev − θ̄, so β says how far the cloud model runs ahead of the last
 aggregate. With few clients a round, or skewed labels, most of Δ is chance, and the next cohort undoes it. What is
-nearly the same for all cohorts of one task isn't the best β but the length of the best h, beside the way that one client
-goes in a round. So the rule keeps ‖h‖ there::
+nearly the same for all cohorts of one task isn't the best β but the length of the best h, beside the way that one
+client goes in a round. So the rule keeps ‖h‖ there::
 
     β = min(β_max, r G / D)        G² the mean of ‖g_i‖² over replies,  D² that of ‖Δ‖²
     r = r_0 (1 − 3 c / |P|²)       c  the mean of −cos(ḡ_t, Δ_{t−1}), at least 0
