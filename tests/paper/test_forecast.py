@@ -14,7 +14,7 @@ from adabest.errors import InputError
 from adabest.paper import forecast as forecasting
 from adabest.paper import rendering, reproduce
 from adabest.paper.forecast import Forecast, count_steps
-from adabest.report.numbers import as_duration
+from adabest.report.numbers import as_count, as_duration
 from adabest.runs.build import build_federation
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import resolve
@@ -172,7 +172,25 @@ def test_results_are_not_planned(capsys: pytest.CaptureFixture[str]) -> None:
         (90, "1.5 min"),
         (1e5, "27.8 h"),
         (1e6, "11.6 days"),
+        (0.99999, "1,000 ms"),
+        (500 * 86400, "500 days"),
+        (1020 * 86400, "2.79 years"),
+        (1e12, "31,700 years"),
     ],
 )
 def test_durations_have_the_unit_that_people_use(seconds: float, text: str) -> None:
     assert as_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (999_999, "999,999"),
+        (2_475_000, "2.48 million"),
+        (92_178_000_000, "92.2 billion"),
+        (10**13, "10,000 billion"),
+    ],
+)
+def test_large_counts_have_a_word(count: int, text: str) -> None:
+    assert as_count(count) == text

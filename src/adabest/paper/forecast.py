@@ -23,7 +23,7 @@ from adabest.federation.roster import Attendance, Roster
 from adabest.paper.experiment_runs import ExperimentRuns, Stage
 from adabest.paper.reproduce import make_request
 from adabest.paper.specification import COSTS
-from adabest.report.numbers import MISSING, as_duration, with_commas
+from adabest.report.numbers import MISSING, as_count, as_duration, with_commas
 from adabest.report.table import Table
 from adabest.runs.build import cut_partition
 from adabest.runs.files.folder import ENDED, RunFolder
@@ -88,7 +88,7 @@ class Forecast:
         rows = [_row(group) for group in self.groups]
         sums = (sum(getattr(group, name) for group in self.groups) for name in ("runs", "done", "rounds", "steps"))
         samples = sum(group.samples for group in self.groups)
-        rows.append(("all", "", *map(with_commas, sums), _millions(samples), MISSING, as_duration(self.seconds)))
+        rows.append(("all", "", *map(with_commas, sums), as_count(samples), MISSING, as_duration(self.seconds)))
         head = ("cells", "for", "runs", "done", "rounds", "client steps", "samples", "a step", "time")
         return Table(head, tuple(rows), "What is to be run, and how long it takes here (an estimate)")
 
@@ -284,17 +284,13 @@ def _notes(config: Config, probes: dict[tuple[Any, ...], ProbedTimes]) -> list[s
 def _row(group: PlannedGroup) -> tuple[str, ...]:
     counts = map(with_commas, (group.runs, group.done, group.rounds, group.steps))
     step = MISSING if group.probed is None else as_duration(group.probed.step)
-    return (group.cells, group.purpose, *counts, _millions(group.samples), step, as_duration(group.seconds))
+    return (group.cells, group.purpose, *counts, as_count(group.samples), step, as_duration(group.seconds))
 
 
 def _pattern(cells: Sequence[str]) -> str:
     """The cells as one pattern: a star in place of what differs."""
     columns = zip(*(cell.split("/") for cell in cells), strict=True)
     return "/".join(parts[0] if len(set(parts)) == 1 else "*" for parts in columns)
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:,.1f} M"
 
 
 def _megabytes(count: int) -> str:
