@@ -187,9 +187,9 @@ def entropy_notes() -> list[str]:
         "in float32 on a CPU; all others are in bfloat16 on a GPU.",
         "Lines are by least squares, ± the standard error of the slope. n counts seeds: of one that was run on both "
         "machines, the mean is a point.",
-        "The interval is Fieller's, with Student's t of n − 2 degrees of freedom and the paper's σ of a mean of five. It "
-        "is open where the slope may be zero, and has no upper end (or more) where that is above the largest entropy "
-        "that is possible, the logarithm of the number of classes.",
+        "The interval is Fieller's, with Student's t of n − 2 degrees of freedom and the paper's σ of a mean of five. "
+        "It is open where the slope may be zero, and has no upper end (or more) where that is above the largest "
+        "entropy that is possible, the logarithm of the number of classes.",
         "Few seeds make a weak line: with three, t is 12.7. An entropy beyond those seen is an extrapolation; a dash "
         "stands where none that is possible would do.",
     ]
