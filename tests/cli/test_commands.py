@@ -171,6 +171,23 @@ class TestHelp:
             words = lines[number].split(maxsplit=2)[2:] or [lines[number + 1]]
             assert not words[0].startswith(("--", "(default", "╰")), lines[number]
 
+    @pytest.mark.parametrize(
+        ("option", "value", "words"),
+        [
+            ("beta", "automatic", "it should be a number or 'auto', not 'automatic'"),
+            ("rounds", "1.5", "it should be a whole number, not '1.5'"),
+            ("clients", "many", "it should be a whole number, not 'many'"),
+            ("clip", "none", "it should be a number, not 'none'"),
+        ],
+    )
+    def test_a_value_that_is_no_number_is_told_in_words(
+        self, option: str, value: str, words: str, printed: Printed
+    ) -> None:
+        assert command("run", f"--{option}", value) == 2
+        err = printed.both()[1]
+        assert f"Error parsing --{option}: {words}" in err
+        assert "typing." not in err
+
     def test_completion_prints_a_script_for_the_shell(self, printed: Printed) -> None:
         assert command("--tyro-print-completion", "bash") == 0
         script = printed.out()

@@ -234,7 +234,7 @@ class TestRulings:
         assert found["the order of the algorithms"][0] == "doesn't hold"
         ruling, _, numbers = found["AdaBest is first"]
         assert ruling == "doesn't hold"
-        assert numbers.endswith("another is first at 10 % CIFAR-10 IID (scaffold)")
+        assert numbers.endswith("another is first at 10 % CIFAR-10 IID (SCAFFOLD)")
 
     @pytest.mark.parametrize(("ours", "ruling"), [(45.0, "holds"), (44.9, "doesn't hold")])
     def test_nearly_two_fold_begins_at_one_point_eight(self, ours: float, ruling: str) -> None:

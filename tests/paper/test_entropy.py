@@ -94,6 +94,17 @@ class TestTable:
         assert plain == ("CIFAR-10", "FedAvg", "2", "10.0", "78.18 ± 0.80", "1.62", "open", "0.80 to 1.20")
         assert both[1:4] == ("FedAvg, * included", "3", "10.0 ± 2.9")
 
+    def test_two_runs_of_a_seed_are_one_point(self) -> None:
+        runs = [run(0.8, 70.0), run(1.0, 70.5, seed=2), run(1.0, 71.5, seed=2, precision="float32")]
+        both = lines_table(entropy_points([of([*runs, run(1.2, 74.0, seed=1)])])).rows[1]
+        assert both[1:4] == ("FedAvg, * included", "3", "10.0 ± 2.9")  # as of 70, 71 and 74 by hand
+
+    def test_an_interval_that_ends_beyond_what_is_possible_has_no_end(self) -> None:
+        steep = [run(0.8 + 0.1 * seed, 70.0 + seed + 0.1 * (seed % 2), seed=seed) for seed in range(5)]
+        unsure = [run(0.8 + 0.1 * seed, 70.0 + seed + 1.2 * (seed % 2), seed=seed) for seed in range(5)]
+        assert lines_table(entropy_points([of(steep)])).rows[0][6] == "1.50 to 1.74"
+        assert lines_table(entropy_points([of(unsure)])).rows[0][6] == "1.30 or more"
+
     def test_an_impossible_entropy_is_none(self) -> None:
         runs = [run(0.8, 70.0), run(1.2, 70.1, seed=1)]
         assert lines_table(entropy_points([of(runs)])).rows[0][5] == "–"  # ten classes have 2.3 nats at most
@@ -107,4 +118,4 @@ def test_committed_runs_are_drawn() -> None:
         "CIFAR-10, 1 %, α = 0.03",
         "CIFAR-100, 1 %, α = 0.03",
     ]
-    assert len(entropy_notes()) == 3
+    assert len(entropy_notes()) == 4

@@ -11,10 +11,11 @@ from adabest.cli import main
 from adabest.costs import step_probe
 from adabest.costs.step_probe import ProbedTimes, clients_in_probe, probe_steps
 from adabest.errors import InputError
+from adabest.federation.batches import MISSING
 from adabest.paper import forecast as forecasting
 from adabest.paper import rendering, reproduce
-from adabest.paper.forecast import Forecast, count_steps
-from adabest.report.numbers import as_duration
+from adabest.paper.forecast import Forecast, count_work
+from adabest.report.numbers import as_count, as_duration
 from adabest.runs.build import build_federation
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import resolve
@@ -75,6 +76,33 @@ class TestTable1:
         planned = adabest.forecast("table1", cells="cifar10/10/iid", entries=["fedavg"], seeds=[0], rounds=20)
         assert planned.groups[0].steps == 20 * 10 * 55
 
+    def test_full_gradients_take_time_and_are_no_steps(self, empty: Path, probes: list[int]) -> None:
+        cells: dict[str, Any] = {"cells": "cifar100/1/iid", "seeds": [0], "show": False}
+        (plain,) = adabest.forecast("misses-scaffold", entries="scaffold,clip=0", **cells).groups
+        planned = adabest.forecast("misses-scaffold", entries="scaffold,option=1", **cells)
+        (group,) = planned.groups
+        assert (group.steps, group.samples) == (plain.steps, plain.samples)
+        assert (plain.gradient_batches, group.gradient_batches) == (0, 11 * 1000)  # 11 batches of one client a round
+        assert group.seconds == pytest.approx(plain.seconds + 11 * 1000 * 0.001)
+        assert "over 11,000 batches, are in the times, and not in the steps." in planned.notes[1]
+
+    def test_rows_of_the_same_cells_say_in_what_they_differ(self, empty: Path, probes: list[int]) -> None:
+        planned = adabest.forecast("misses-scaffold", cells="cifar100/1/iid", seeds=[0])
+        assert [row[:3] for row in planned.table.rows] == [
+            ("cifar100/1/iid", "runs", "3"),
+            ("cifar100/1/iid, batch_size=50", "runs", "1"),
+            ("cifar100/1/iid, augmentation=none", "runs", "1"),
+            ("cifar100/1/iid, validation_clients=0", "runs", "1"),
+            ("all", "", "6"),
+        ]
+
+    def test_probes_are_announced(self, empty: Path, probes: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+        given: dict[str, Any] = {"cells": "cifar10/1/iid", "entries": "fedavg", "seeds": [0]}
+        adabest.forecast("table1", **given)
+        assert capsys.readouterr().err == "cifar10/1/iid: timing a few steps of 1 client\n"
+        adabest.forecast("table1", **given, show=False)
+        assert capsys.readouterr().err == ""
+
     def test_data_that_are_not_there_are_told(self, empty: Path, probes: list[int]) -> None:
         planned = adabest.forecast("table1", cells="emnist-l/1/iid", entries=["fedavg"], seeds=[0])
         (said,) = [note for note in planned.notes if note.startswith("emnist-l: ")]
@@ -96,7 +124,7 @@ class TestUnequalClients:
         simulation = build_federation(config, components)
         task = simulation.task
         wanted = sum(task.steps(int(i)) for t in range(1, 10) for i in simulation.simulation.cohort(t))
-        assert count_steps(config, components) == wanted
+        assert count_work(config, components).steps == wanted
 
     @pytest.mark.parametrize("change", [{"churn": 0.3}, {"schedule": ("3:leave:0-9",)}, {"local_steps": "mean"}])
     def test_populations_that_change_are_followed(self, change: dict[str, Any]) -> None:
@@ -104,7 +132,17 @@ class TestUnequalClients:
         config, components = resolve({**settings, "participation": 0.5})
         built = build_federation(config, components)
         wanted = sum(built.task.steps(int(i)) for t in range(1, 7) for i in built.simulation.cohort(t))
-        assert count_steps(config, components) == wanted
+        assert count_work(config, components).steps == wanted
+
+    @pytest.mark.parametrize("local_steps", ["own", "mean"])
+    @pytest.mark.parametrize("batching", ["top-up", "short", "replacement"])
+    def test_samples_are_those_of_the_batches(self, batching: str, local_steps: str) -> None:
+        how = {"batching": batching, "local_steps": local_steps, "unbalance": 0.8, "batch_size": 7, "rounds": 3}
+        settings = {**SMALL, "algorithm": "fedavg", "dataset": "digits", "clients": 20, **how}
+        config, components = resolve({**settings, "participation": 0.5})
+        built = build_federation(config, components)
+        drawn = [built.task._batches_of(int(i), t) for t in range(1, 4) for i in built.simulation.cohort(t)]
+        assert count_work(config, components).samples == sum(int((batches != MISSING).sum()) for batches in drawn)
 
 
 class TestFolder:
@@ -147,6 +185,11 @@ class TestProbe:
         assert 0 <= times.evaluation < 1
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_batch_of_a_full_gradient_counts_as_a_step(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(step_probe, "_ENOUGH", 0.0)
+        config, components = resolve({**SMALL, "algorithm": "scaffold-gradient", "dataset": "digits"})
+        assert probe_steps(config, components, clients=3, steps=5).steps == 3 * (2 + 1)
+
     def test_clients_side_by_side_are_limited(self) -> None:
         assert [clients_in_probe(Config(), count) for count in (0, 3, 1000)] == [1, 3, 8]
         assert clients_in_probe(Config(device="cuda"), 1000) == 256
@@ -172,7 +215,25 @@ def test_results_are_not_planned(capsys: pytest.CaptureFixture[str]) -> None:
         (90, "1.5 min"),
         (1e5, "27.8 h"),
         (1e6, "11.6 days"),
+        (0.99999, "1,000 ms"),
+        (500 * 86400, "500 days"),
+        (1020 * 86400, "2.79 years"),
+        (1e12, "31,700 years"),
     ],
 )
 def test_durations_have_the_unit_that_people_use(seconds: float, text: str) -> None:
     assert as_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (999_999, "999,999"),
+        (2_475_000, "2.48 million"),
+        (92_178_000_000, "92.2 billion"),
+        (10**13, "10,000 billion"),
+    ],
+)
+def test_large_counts_have_a_word(count: int, text: str) -> None:
+    assert as_count(count) == text

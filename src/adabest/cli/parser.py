@@ -11,12 +11,14 @@ import docstring_parser
 import tyro
 
 from adabest.errors import InputError
-from adabest.registry import Option, check_options
+from adabest.registry import Option, check_options, convert
 from adabest.runs.settings.declaration import GROUPS, Group, Setting
 from adabest.runs.settings.toml_file import read_toml
 
 # Does what a command is for, with what was given by name, prints what came of it, and returns the exit code.
 Action = Callable[[dict[str, Any]], int]
+
+_METAVARS = {int: "INT", float: "FLOAT"}  # as tyro writes them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,35 @@ def _annotated(kind: Any, *hints: Any) -> Any:
     """
     if isinstance(kind, types.UnionType):
         kind = Union.__getitem__(get_args(kind))
-    return Annotated[(kind, *hints)]
+    return Annotated[(kind, *hints, *_number_rule(kind))]
+
+
+def _number_rule(kind: Any) -> list[Any]:
+    """How tyro reads a number, or a number or one of some words; nothing for other types, which it reads itself.
+
+    Of a value that can't be used, tyro would tell what Python's functions said.
+    """
+    kinds = [one for one in (get_args(kind) if get_origin(kind) is Union else (kind,)) if one is not type(None)]
+    if not {int, float} & set(kinds) or not all(one in _METAVARS or get_origin(one) is Literal for one in kinds):
+        return []
+
+    def read(words: list[str]) -> Any:
+        if words == ["None"] and type(None) in get_args(kind):
+            return None
+        try:
+            return convert("it", words[0], kind)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    def fits(value: Any) -> bool:
+        try:
+            convert("it", value, kind, text=False)
+        except InputError:
+            return False
+        return True
+
+    metavar = "|".join(_METAVARS.get(one) or "{" + ",".join(map(str, get_args(one))) + "}" for one in kinds)
+    return [tyro.constructors.PrimitiveConstructorSpec(1, metavar, read, fits, lambda value: [str(value)])]
 
 
 def _metavar(annotation: Any) -> str | None:

@@ -7,6 +7,7 @@ samples. Nothing is written.
 import dataclasses
 from typing import NamedTuple
 
+from adabest.algorithms.base import Work
 from adabest.costs.section_timer import read_clocks
 from adabest.engine.lanes import advance
 from adabest.runs.build import build_federation, make_engine
@@ -27,7 +28,7 @@ class ProbedTimes(NamedTuple):
 
     Attributes:
         clients: How many clients trained side by side.
-        steps: How many local steps were timed.
+        steps: How many local steps were timed; a batch of a full gradient, forward and backward, counts as one.
         step: Seconds for one local step of one client.
         evaluation: Seconds for one sample of an evaluation, by all models that are evaluated.
     """
@@ -82,7 +83,8 @@ def _timed(config: Config, components: Components, clients: int, steps: int) -> 
         trained, whole = middle.minus(begin).wall / rounds, read_clocks(device).minus(middle).wall
     held_out = int(federation.partition.samples[federation.partition.validation].sum())
     evaluated = len(parts.dataset.y_test) + held_out
-    made = clients * steps
+    # The clients have one batch each, so a full gradient is one more pass over a batch.
+    made = clients * (steps + parts.algorithm.phases.count(Work.GRADIENT))
     return ProbedTimes(clients, rounds * made, trained / made, max(0.0, whole - trained) / evaluated), trained
 
 

@@ -18,7 +18,7 @@ from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, context_of, stacked_states
 from adabest.engine.memory_tiers import ran_out_of_memory
 from adabest.engine.reference import ReferenceEngine
-from adabest.engine.trainer import FullGradients, MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
+from adabest.engine.trainer import ClientWork, MakeTrainer, Trainer, TrainingJob, TrainingResult, Unbatchable
 from adabest.tasks.base import Heartbeat, Task
 from adabest.tasks.classification import ClassificationTask
 
@@ -167,7 +167,7 @@ def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
     return jobs
 
 
-def _work_of(trainer: Trainer, jobs: Sequence[TrainingJob]) -> FullGradients:
+def _work_of(trainer: Trainer, jobs: Sequence[TrainingJob]) -> ClientWork:
     """What a trainer does for the clients of jobs: train them, or compute their full gradients."""
     if jobs[0].request.work is Work.TRAIN:
         return trainer.train

@@ -73,8 +73,8 @@ class TrainingResult(NamedTuple):
     scores: TrainingScores | None
 
 
-FullGradients = Callable[[Sequence[TrainingJob], Heartbeat], list[TrainingResult]]
-"""Computes the gradients of clients over all their samples, at their starts; one result per job."""
+ClientWork = Callable[[Sequence[TrainingJob], Heartbeat], list[TrainingResult]]
+"""The work of clients in a phase: trains them, or computes their full gradients at their starts. One result per job."""
 
 
 class Unbatchable(Exception):
@@ -93,7 +93,7 @@ class Trainer(Protocol):
         """Whether a run that doesn't fit at once is cut into the same jobs as if no other run trained beside it."""
 
     @property
-    def full_gradients(self) -> FullGradients | None:
+    def full_gradients(self) -> ClientWork | None:
         """Computes gradients over all samples, with the jobs that ``train`` takes; None if only the task can."""
 
     def capacity(self, wanted: int) -> int:

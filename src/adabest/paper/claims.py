@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from adabest.paper.agreement import Line, lines
-from adabest.paper.facts import DATASETS, HETEROGENEITIES, cells_in_order
+from adabest.paper.facts import DATASETS, HETEROGENEITIES, cells_in_order, label
 from adabest.paper.ranking import Order, orders
 from adabest.paper.result_tables import Runs
 from adabest.paper.scores import score
@@ -101,7 +101,7 @@ def _first(found: Mapping[str, Order], compared: Sequence[Line], seeds: str) -> 
     ]
     lost = [
         f"{line.cell.participation} % {DATASETS[line.cell.dataset]} {HETEROGENEITIES[line.cell.heterogeneity]} "
-        f"({' = '.join(found[line.name].ours[0])})"
+        f"({' = '.join(map(label, found[line.name].ours[0]))})"
         for line in compared
         if line.algorithm == "adabest" and line.name in set(found) - won
     ]

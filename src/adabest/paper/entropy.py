@@ -6,6 +6,7 @@ differ in it from seed to seed.
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +118,14 @@ def fit(points: Sequence[Point]) -> FittedLine | None:
     return FittedLine(len(x), (float(x.mean()), float(y.mean())), spread, slope, residual)
 
 
+def one_a_seed(points: Sequence[Point]) -> list[Point]:
+    """The points of one algorithm on one data set, with the mean accuracy of each seed: its runs share a partition."""
+    by_seed: dict[int, list[Point]] = {}
+    for point in points:
+        by_seed.setdefault(point.seed, []).append(point)
+    return [own[0]._replace(accuracy=fmean(point.accuracy for point in own)) for own in by_seed.values()]
+
+
 def seeds_table(points: Sequence[Point]) -> Table:
     """The entropy of each seed's partition, and the accuracies there."""
     rows = []
@@ -140,7 +149,7 @@ def lines_table(points: Sequence[Point]) -> Table:
             plain = [point for point in own if not point.is_extra]
             rows += _line_rows(dataset, algorithm, words, plain)
             if len(own) > len(plain):
-                rows += _line_rows(dataset, algorithm, f"{words}, * included", own)
+                rows += _line_rows(dataset, algorithm, f"{words}, * included", one_a_seed(own))
     head = ("data set", "algorithm", "n", "points a nat", "paper %", "entropy needed", "95 % interval", "seen")
     return Table(head, tuple(rows), "What entropy the paper's accuracy would need")
 
@@ -159,10 +168,16 @@ def _line_rows(dataset: str, algorithm: str, words: str, points: Sequence[Point]
             with_spread(line.slope, line.slope_error, 1).replace("-", "−"),
             with_spread(paper.mean, paper.std),
             MISSING if needed is None or needed > largest else f"{needed:.2f}",
-            "open" if interval is None else f"{interval[0]:.2f} to {min(interval[1], largest):.2f}",
+            "open" if interval is None else _as_words(interval, largest),
             f"{min(entropies):.2f} to {max(entropies):.2f}",
         )
     ]
+
+
+def _as_words(interval: tuple[float, float], largest: float) -> str:
+    """An interval of entropies; without an end where that is more than is possible."""
+    low, high = interval
+    return f"{low:.2f} or more" if high > largest else f"{low:.2f} to {high:.2f}"
 
 
 def entropy_notes() -> list[str]:
@@ -170,8 +185,11 @@ def entropy_notes() -> list[str]:
     return [
         "Entropy: the mean over clients of the entropy of their labels, in nats, of the seed's partition. * is a run "
         "in float32 on a CPU; all others are in bfloat16 on a GPU.",
-        "Lines are by least squares, ± the standard error of the slope. The interval is Fieller's, with Student's t of "
-        "n − 2 degrees of freedom and the paper's σ of a mean of five; open where the slope may be zero.",
+        "Lines are by least squares, ± the standard error of the slope. n counts seeds: of one that was run on both "
+        "machines, the mean is a point.",
+        "The interval is Fieller's, with Student's t of n − 2 degrees of freedom and the paper's σ of a mean of five. "
+        "It is open where the slope may be zero, and has no upper end (or more) where that is above the largest "
+        "entropy that is possible, the logarithm of the number of classes.",
         "Few seeds make a weak line: with three, t is 12.7. An entropy beyond those seen is an extrapolation; a dash "
         "stands where none that is possible would do.",
     ]

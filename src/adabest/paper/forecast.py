@@ -5,12 +5,13 @@ Counts are exact. Times are those of a few probed steps and one evaluation, mult
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TextIO, Unpack
 
 import numpy as np
 
+from adabest.algorithms.base import Work
 from adabest.costs.step_probe import ProbedTimes, clients_in_probe, probe_steps
 from adabest.data.catalog import OFFICIAL
 from adabest.data.dataset import Dataset
@@ -23,9 +24,10 @@ from adabest.federation.roster import Attendance, Roster
 from adabest.paper.experiment_runs import ExperimentRuns, Stage
 from adabest.paper.reproduce import make_request
 from adabest.paper.specification import COSTS
-from adabest.report.numbers import MISSING, as_duration, with_commas
+from adabest.report.numbers import MISSING, as_count, as_duration, as_text, with_commas
 from adabest.report.table import Table
 from adabest.runs.build import cut_partition
+from adabest.runs.callbacks.progress import standard_error
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.keywords import ExecutionSettings
 from adabest.runs.lane_memory import kept_bytes
@@ -34,6 +36,13 @@ from adabest.runs.settings.resolution import Components
 from adabest.runs.stored_run import read_run
 
 _DEALT = ("dirichlet", "dirichlet-legacy", "shards")  # partitions whose clients have the sizes of an IID one
+# Settings on which the time of a step or of an evaluation depends; runs that share them share a probe.
+_TIMED = ("dataset", "model", "loss", "precision", "batch_size", "batching", "augmentation", "average_from")
+# Settings on which the number of steps depends.
+_COUNTED = (
+    *("rounds", "epochs", "local_steps", "clients", "validation_clients", "participation", "sampler"),
+    *("unbalance", "churn", "schedule"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,24 +51,29 @@ class PlannedGroup:
 
     Attributes:
         cells: Their cells, as a pattern.
+        settings: Settings in which they differ from the largest group of the same cells; none in that one.
         purpose: ``tuning`` for runs by which hyper-parameters are chosen, else ``runs``.
         runs: How many there are.
         done: How many of them are finished in the folder; what follows is of the others.
         rounds: Rounds.
         steps: Local steps of clients.
         samples: Samples that these steps train on, each as often as it is drawn.
+        gradient_batches: Batches over which clients compute full gradients, in algorithms that need them. They aren't
+            steps, and take as long.
         kept: Bytes that the clients of one run keep, at most.
         probed: What was timed for it; None where nothing is left to be made.
         seconds: How long it takes on this machine, by what was timed.
     """
 
     cells: str
+    settings: dict[str, Any]
     purpose: str
     runs: int
     done: int
     rounds: int
     steps: int
     samples: int
+    gradient_batches: int
     kept: int
     probed: ProbedTimes | None
     seconds: float
@@ -88,7 +102,7 @@ class Forecast:
         rows = [_row(group) for group in self.groups]
         sums = (sum(getattr(group, name) for group in self.groups) for name in ("runs", "done", "rounds", "steps"))
         samples = sum(group.samples for group in self.groups)
-        rows.append(("all", "", *map(with_commas, sums), _millions(samples), MISSING, as_duration(self.seconds)))
+        rows.append(("all", "", *map(with_commas, sums), as_count(samples), MISSING, as_duration(self.seconds)))
         head = ("cells", "for", "runs", "done", "rounds", "client steps", "samples", "a step", "time")
         return Table(head, tuple(rows), "What is to be run, and how long it takes here (an estimate)")
 
@@ -103,6 +117,7 @@ def forecast(
     choices: str | Path | None = None,
     lanes: int | None = None,
     out: str | Path | None = None,
+    show: bool = True,
     **execution: Unpack[ExecutionSettings],
 ) -> Forecast:
     """Tells what `reproduce` would run, and how long that takes on this machine. Runs and writes nothing.
@@ -120,6 +135,7 @@ def forecast(
         choices: File of hyper-parameters that aren't tuned again.
         lanes: How many runs are trained together at most.
         out: Folder whose finished runs count as done. By default ``runs/`` and the experiment's name.
+        show: Whether to tell on standard error what is being timed.
         **execution: Settings that say how runs are executed: ``device``, ``precision``, ``data_dir`` and others.
 
     Raises:
@@ -146,10 +162,12 @@ def forecast(
     for number, stage in enumerate(making.stages()):
         for label, (config, components) in stage.plan.runs.items():
             planned = _Planned(stage, label, config, components)
-            groups.setdefault((number, *planned.alike), []).append(planned)
-    probes: dict[tuple[Any, ...], ProbedTimes] = {}
+            groups.setdefault((number, *planned.alike.values()), []).append(planned)
+    probes = _Probes(standard_error() if show else None)
     made = [_group(members, probes) for members in groups.values()]
-    return Forecast(made, [*_notes(next(iter(groups.values()))[0].config, probes), *data.notes()])
+    first = next(iter(groups.values()))[0].config
+    told_apart = _told_apart(made, [members[0].alike for members in groups.values()])
+    return Forecast(told_apart, [*_notes(first, probes, told_apart), *data.notes()])
 
 
 class _Planned(NamedTuple):
@@ -161,11 +179,11 @@ class _Planned(NamedTuple):
     components: Components
 
     @property
-    def alike(self) -> tuple[Any, ...]:
-        """What runs of one group have in common."""
-        of = self.config
-        cohort = (of.participation, of.clients, of.churn, tuple(of.schedule), of.unbalance)
-        return (of.dataset, of.model, of.batch_size, of.epochs, *cohort, of.validation_clients, of.rounds)
+    def alike(self) -> dict[str, Any]:
+        """The settings that runs of one group have in common, by name."""
+        found = {name: getattr(self.config, name) for name in (*_TIMED, *_COUNTED)}
+        found["schedule"] = tuple(self.config.schedule)
+        return {**found, "partition": "iid" if self.config.partition in _DEALT else self.config.partition}
 
     @property
     def is_done(self) -> bool:
@@ -176,61 +194,117 @@ class _Planned(NamedTuple):
         return read_run(place).status in ENDED
 
 
-def _group(members: Sequence[_Planned], probes: dict[tuple[Any, ...], ProbedTimes]) -> PlannedGroup:
+class _Probes:
+    """The probes of a forecast, each made once."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.made: dict[tuple[Any, ...], ProbedTimes] = {}
+        self._stream = stream
+
+    def times(self, of: _Planned, cells: str, clients: int, steps: int) -> ProbedTimes:
+        """The times for runs like one; says so before it probes, which takes seconds to minutes."""
+        key = (*(of.alike[name] for name in _TIMED), clients, steps)
+        if key not in self.made:
+            if self._stream is not None:
+                self._stream.write(f"{cells}: timing a few steps of {clients} client{'s' * (clients > 1)}\n")
+                self._stream.flush()
+            self.made[key] = probe_steps(of.config, of.components, clients, steps)
+        return self.made[key]
+
+
+def _group(members: Sequence[_Planned], probes: _Probes) -> PlannedGroup:
     """The counts of runs that are alike, and their time; what is probed is added to ``probes``."""
     left = [one for one in members if not one.is_done]
-    counted: dict[int, int] = {one.config.seed: 0 for one in left}
-    for seed in counted:
-        first = next(one for one in left if one.config.seed == seed)
-        counted[seed] = count_steps(first.config, first.components)
-    steps = sum(counted[one.config.seed] for one in left)
-    config, components = members[0].config, members[0].components
+    counted: dict[tuple[Any, ...], CountedWork] = {}  # runs of a seed have the same cohorts
+    works = []
+    for one in left:
+        key = (one.config.seed, one.config.partition_seed, one.components.algorithm.phases)
+        if key not in counted:
+            counted[key] = count_work(one.config, one.components)
+        works.append(counted[key])
+    work = CountedWork(*(sum(getattr(one, name) for one in works) for name in CountedWork._fields))
+    first, config = members[0], members[0].config
+    cells = _pattern([first.stage.cells[one.label] for one in members])
     probed, seconds = None, 0.0
     if left:
-        together = min(members[0].stage.lanes, len(left))
         cohort = max(1, round(config.participation * (config.clients or 1)))
-        clients = clients_in_probe(config, together * cohort)
-        each = max(1, round(steps / sum(one.config.rounds for one in left) / cohort))
-        alike = (config.dataset, config.model, config.batch_size, config.augmentation, config.average_from)
-        key = (*alike, clients, each)
-        if key not in probes:
-            probes[key] = probe_steps(config, components, clients, each)
-        probed = probes[key]
+        clients = clients_in_probe(config, min(first.stage.lanes, len(left)) * cohort)
+        each = max(1, round(work.steps / sum(one.config.rounds for one in left) / cohort))
+        probed = probes.times(first, cells, clients, each)
         evaluations = sum(math.ceil(one.config.rounds / one.config.evaluate_every) for one in left)
-        seconds = steps * probed.step + evaluations * _evaluated(config, components) * probed.evaluation
+        seconds = (work.steps + work.gradient_batches) * probed.step
+        seconds += evaluations * _evaluated(config, first.components) * probed.evaluation
     return PlannedGroup(
-        cells=_pattern([members[0].stage.cells[one.label] for one in members]),
-        purpose=members[0].stage.purpose,
+        cells=cells,
+        settings={},
+        purpose=first.stage.purpose,
         runs=len(members),
         done=len(members) - len(left),
         rounds=sum(one.config.rounds for one in left),
-        steps=steps,
-        samples=steps * (config.batch_size or 1),
+        steps=work.steps,
+        samples=work.samples,
+        gradient_batches=work.gradient_batches,
         kept=max(kept_bytes(one.config, one.components) for one in members),
         probed=probed,
         seconds=seconds,
     )
 
 
-def count_steps(config: Config, components: Components) -> int:
-    """The local steps of all clients in all rounds of a run, exactly: the cohorts are drawn as the run draws them."""
+def _told_apart(groups: Sequence[PlannedGroup], settings: Sequence[Mapping[str, Any]]) -> list[PlannedGroup]:
+    """Groups with the settings in which they differ from the largest one of the same cells and purpose."""
+    largest: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
+    for group, own in zip(groups, settings, strict=True):
+        place = (group.cells, group.purpose)
+        if place not in largest or group.runs > largest[place][0]:
+            largest[place] = group.runs, own
+    return [
+        dataclasses.replace(group, settings={name: value for name, value in own.items() if value != plain[name]})
+        for group, own in zip(groups, settings, strict=True)
+        for plain in [largest[group.cells, group.purpose][1]]
+    ]
+
+
+class CountedWork(NamedTuple):
+    """The work of all clients in all rounds of a run.
+
+    Attributes:
+        steps: Local steps.
+        samples: Samples that these steps train on, each as often as it is drawn.
+        gradient_batches: Batches over which full gradients are computed.
+    """
+
+    steps: int
+    samples: int
+    gradient_batches: int
+
+
+def count_work(config: Config, components: Components) -> CountedWork:
+    """The work of all clients in all rounds of a run, exactly: the cohorts are drawn as the run draws them."""
     sizes_alone = dataclasses.replace(config, partition="iid") if config.partition in _DEALT else config
     partition = cut_partition(sizes_alone, components)
     own, batch_size = partition.samples, config.batch_size or 1
-    steps = config.epochs * batches_per_epoch(own, batch_size)
+    per_epoch = batches_per_epoch(own, batch_size)
+    steps = config.epochs * per_epoch
     if config.local_steps == "mean":
         steps = np.full_like(own, config.epochs * math.ceil(partition.training_samples.mean() / batch_size))
+    samples = steps * batch_size
+    if config.batching == "short":  # whole epochs have each sample once; of one that is cut, full batches come first
+        samples = steps // per_epoch * own + np.minimum(own, steps % per_epoch * batch_size)
+    phases = components.algorithm.phases
+    trained, differentiated = phases.count(Work.TRAIN), phases.count(Work.GRADIENT)
+    work = np.stack([trained * steps, trained * samples, differentiated * per_epoch])  # of a client in a round
     attendance = Attendance(config.participation, config.sampler, config.churn, tuple(config.schedule), config.seed)
     roster = Roster(partition.training, own[partition.training], attendance)
-    of_training = steps[partition.training]
+    sizes = own[partition.training]
     roster.advance(1)
-    if config.sampler == "uniform" and not attendance.changes and of_training.min() == of_training.max():
-        return int(config.rounds * len(roster.cohort()) * of_training[0])
-    total = 0
+    if config.sampler == "uniform" and not attendance.changes and sizes.min() == sizes.max():
+        of_each = work[:, partition.training[0]]
+        return CountedWork(*(int(config.rounds * len(roster.cohort()) * count) for count in of_each))
+    total = np.zeros(3, dtype=np.int64)
     for round_number in range(1, config.rounds + 1):
         roster.advance(round_number)
-        total += int(steps[roster.cohort()].sum())
-    return total
+        total += work[:, roster.cohort()].sum(axis=1)
+    return CountedWork(*map(int, total))
 
 
 def _evaluated(config: Config, components: Components) -> float:
@@ -266,17 +340,23 @@ class _DataAtHand:
         ]
 
 
-def _notes(config: Config, probes: dict[tuple[Any, ...], ProbedTimes]) -> list[str]:
+def _notes(config: Config, probes: _Probes, groups: Sequence[PlannedGroup]) -> list[str]:
     """How the times were estimated."""
-    counted = "Counts are exact. Finished runs in the folder count as done, begun ones as not begun."
-    if not probes:
-        return [counted]
-    steps, most = sum(of.steps for of in probes.values()), max(of.clients for of in probes.values())
+    counted = ["Counts are exact. Finished runs in the folder count as done, begun ones as not begun."]
+    batches = sum(group.gradient_batches for group in groups)
+    if batches:
+        counted.append(
+            f"Full gradients of clients, over {as_count(batches)} batches, are in the times, and not in the steps."
+        )
+    if not probes.made:
+        return counted
+    made = probes.made.values()
+    steps, most = sum(of.steps for of in made), max(of.clients for of in made)
     return [
-        counted,
+        *counted,
         f"Times are estimates for this machine ({config.device}, engine {config.engine}, {config.precision}): "
-        f"{steps:,} local steps of up to {most} clients side by side, and {len(probes)} "
-        f"evaluation{'s' * (len(probes) > 1)}, were timed, then multiplied. Start, partitions and files aren't in "
+        f"{steps:,} local steps of up to {most} clients side by side, and {len(made)} "
+        f"evaluation{'s' * (len(made) > 1)}, were timed, then multiplied. Start, partitions and files aren't in "
         "them. Nothing was run or written.",
     ]
 
@@ -284,17 +364,14 @@ def _notes(config: Config, probes: dict[tuple[Any, ...], ProbedTimes]) -> list[s
 def _row(group: PlannedGroup) -> tuple[str, ...]:
     counts = map(with_commas, (group.runs, group.done, group.rounds, group.steps))
     step = MISSING if group.probed is None else as_duration(group.probed.step)
-    return (group.cells, group.purpose, *counts, _millions(group.samples), step, as_duration(group.seconds))
+    cells = ", ".join([group.cells, *(f"{name}={as_text(value)}" for name, value in group.settings.items())])
+    return (cells, group.purpose, *counts, as_count(group.samples), step, as_duration(group.seconds))
 
 
 def _pattern(cells: Sequence[str]) -> str:
     """The cells as one pattern: a star in place of what differs."""
     columns = zip(*(cell.split("/") for cell in cells), strict=True)
     return "/".join(parts[0] if len(set(parts)) == 1 else "*" for parts in columns)
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:,.1f} M"
 
 
 def _megabytes(count: int) -> str:

@@ -8,6 +8,15 @@ from typing import Any
 
 MISSING = "–"
 _HUGE = 1e6  # nobody reads the digits of a larger mean
+_UNITS_OF_TIME = {
+    "years": 365.25 * 86400.0,
+    "days": 86400.0,
+    "h": 3600.0,
+    "min": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "µs": 1e-6,
+}
 
 
 def mean_and_spread(values: Sequence[float], places: int | None = 1) -> str:
@@ -78,8 +87,22 @@ def as_text(value: Any, digits: int = 5) -> str:
 
 
 def as_duration(seconds: float) -> str:
-    """A time in the unit that people would use, to two or three digits."""
-    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= (2 * size if unit == "days" else size):
-            return f"{seconds / size:.3g} {unit}"
+    """A time in the unit that people would use, to three digits."""
+    for unit, size in _UNITS_OF_TIME.items():
+        if seconds >= (2 * size if unit in ("years", "days") else size):
+            return f"{_three_digits_in_full(seconds / size)} {unit}"
     return "0 s"
+
+
+def as_count(count: int) -> str:
+    """A count: below a million in full, above to three digits, in millions or billions."""
+    for unit, size in (("billion", 10**9), ("million", 10**6)):
+        if count >= size:
+            return f"{_three_digits_in_full(count / size)} {unit}"
+    return with_commas(count)
+
+
+def _three_digits_in_full(value: float) -> str:
+    """A number to three significant digits with commas between its thousands, and never with an exponent of ten."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"

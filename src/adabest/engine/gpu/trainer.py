@@ -23,7 +23,7 @@ from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import FunctionalLayer, Layer, plan_layers
 from adabest.engine.sample_table import all_samples
 from adabest.engine.threads import one_thread
-from adabest.engine.trainer import FullGradients, TrainingJob, TrainingResult, Unbatchable
+from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult, Unbatchable
 from adabest.errors import AdabestError, InputError
 from adabest.federation.batches import MISSING, batches_per_epoch
 from adabest.models.keyed import set_dropout_key
@@ -146,7 +146,7 @@ class GpuTrainer:
         return [TrainingResult(_rows(job, models), TrainingScores(job.clients, numbers, job.first)) for job in jobs]
 
     @property
-    def full_gradients(self) -> FullGradients | None:
+    def full_gradients(self) -> ClientWork | None:
         """Computes the gradients of clients over all their samples; None if only the task can."""
         return self._full_gradients if self._stands_in else None
 
