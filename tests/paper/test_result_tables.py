@@ -293,7 +293,7 @@ class TestInShort:
     def test_the_headline_has_spreads_and_tells_of_few_seeds(self) -> None:
         runs = [*seeds("feddyn", 49.0, 50.0), *seeds("adabest", 54.0, 55.0, 56.0)]
         line = row(rendered(*runs).tables["headline"])
-        assert line["FedDyn %"] == "49.50 ± 0.7 (n = 2) / 49.60"
+        assert line["FedDyn %"] == "49.50 ± 0.71 (n = 2) / 49.60"
         assert line["AdaBest %"] == "**55.00** ± 1.0 / **55.58**"
 
     def test_the_headline_counts_diverged_runs(self) -> None:

@@ -66,8 +66,8 @@ def _pair(line: Line, best: float, best_of_paper: float) -> str:
     """Ours / the paper's, and what else must be known of ours."""
     ours = line.ours.text()
     if line.ours.mean is not None:
-        spread = f" ± {line.ours.std:.1f}" if len(line.ours.values) > 1 else ""
-        ours = _bold(f"{line.ours.mean:.2f}", rounded(line.ours.mean) == best) + spread
+        spread = line.ours.std if len(line.ours.values) > 1 else None
+        ours = _bold(with_spread(line.ours.mean, spread), rounded(line.ours.mean) == best)
     marks = [line.length] if line.length else []
     if line.ours.values and len(line.ours.values) < ENOUGH_SEEDS:
         marks.append(f"n = {len(line.ours.values)}")
