@@ -21,6 +21,7 @@ from torch import Tensor
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.engine.client_side import states_by_client
 from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, finite_if_all_are, inspect, judge, remember
 from adabest.engine.gate_rules import Gate, NormLimit
@@ -43,7 +44,8 @@ ENGINES: dict[str, Callable[..., Any]] = {
     "stacked": StackedEngine,
 }
 every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
-every_algorithm = pytest.mark.parametrize("name", NAMES)
+# Those with one exchange a round; TestTwoPhases has the others.
+every_algorithm = pytest.mark.parametrize("name", [name for name in NAMES if len(make(name).phases) == 1])
 every_value_harm = pytest.mark.parametrize("harm", ["nan", "inf", "far", "negative"])
 LIMITED = Gate(limit=NormLimit(1e3))
 
@@ -413,6 +415,18 @@ class TestTwoPhases:
         simulation.step(cohort=COHORT)
         assert torch.equal(simulation.client_model(3), before)
         assert not torch.equal(simulation.client_model(2), cloud)
+
+    @pytest.mark.parametrize("engine", [ReferenceEngine, make_batched_engine], ids=["reference", "cores"])
+    def test_a_gradient_that_isnt_finite_never_becomes_an_h_i(self, engine: Callable[..., Any]) -> None:
+        simulation, watched = watch(spoiled(ScaffoldGradient(), TASK, HARMS["nan"], {2: [2]}), engine)
+        simulation.step(cohort=COHORT)
+        kept = _copied(simulation.client_state(2))
+        simulation.step(cohort=COHORT)
+        assert [list(request.clients) for request in watched.asked[2:]] == [COHORT.tolist(), [0, 3, 5, 6]]
+        assert all(map(torch.equal, simulation.client_state(2), kept))
+        assert [(one.client, one.reason) for one in simulation.untold().rejections] == [
+            (2, "its field largest isn't finite")
+        ]
 
     def test_the_second_phase_averages_those_that_passed_both(self) -> None:
         algorithm = FedDane()
