@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from measured import metrics_file
 
@@ -95,6 +95,7 @@ class TestNumbers:
         assert file.last() == rows[-1]
 
     @given(table=tables(st.floats(-1e15, 1e15) | st.integers(-(2**53), 2**53) | st.none()))
+    @example(table=[{"a": -0.0, "β": 1.5, "n": None}, {"a": 0.0, "β": -0.0, "n": None}])
     def test_both_ways_of_reading_agree(self, table: Rows) -> None:
         block = "".join(json.dumps({"round": number + 1, **row}) + "\n" for number, row in enumerate(table)).encode()
         quickly = module._read_quickly(block, 0)

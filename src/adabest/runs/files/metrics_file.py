@@ -31,6 +31,7 @@ _BLOCK = 1 << 19  # bytes that are parsed at a time
 _STEP = 1 << 16  # bytes that are read at a time from the end of a file
 _LONGEST = 1 << 20  # most bytes of a line; a row has less than a thousand
 _WORTHWHILE = 1 << 17  # bytes of a file from which the quick way saves more time than loading SciPy takes
+_NEGATIVE_ZERO = b"-0.0\n"
 _EXACT = 2**53  # up to here, float64 holds every whole number
 _LARGEST = 2**63
 _TOO_LONG = f"it is longer than {_LONGEST:,} bytes"
@@ -516,7 +517,11 @@ def _converted(numbers: bytes, width: int, count: int) -> Values:
     from scipy.io import mmread
 
     head = f"%%MatrixMarket matrix array real general\n{count} {width}\n"
-    return np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers)).T)
+    table = np.ascontiguousarray(mmread(io.BytesIO(head.encode() + numbers)).T)
+    if numbers.startswith(_NEGATIVE_ZERO) or b"\n" + _NEGATIVE_ZERO in numbers:  # that reader drops its sign
+        negative = [word + b"\n" == _NEGATIVE_ZERO for word in numbers.split(b"\n")[:-1]]
+        table[np.reshape(negative, table.shape)] = -0.0
+    return table
 
 
 def _pieces(rounds: Rounds, by_name: Mapping[str, tuple[Values, set[bytes]]]) -> dict[str, _Piece]:
