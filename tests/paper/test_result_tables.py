@@ -294,7 +294,7 @@ class TestInShort:
         runs = [*seeds("feddyn", 49.0, 50.0), *seeds("adabest", 54.0, 55.0, 56.0)]
         line = row(rendered(*runs).tables["headline"])
         assert line["FedDyn %"] == "49.50 ± 0.71 (n = 2) / 49.60"
-        assert line["AdaBest %"] == "**55.00** ± 1.0 / **55.58**"
+        assert line["AdaBest %"] == "**55.00 ± 1.00** / **55.58**"
 
     def test_the_headline_counts_diverged_runs(self) -> None:
         lost = made(CELL, "feddyn", 10.0, seed=9, rounds=311, status="diverged")
