@@ -177,6 +177,19 @@ def nearer_undecayed() -> int:
     return count
 
 
+def option_one() -> list[Result]:
+    return [run for run in results("misses-scaffold.json").runs if run.entry == "scaffold,option=1"]
+
+
+def last_round_above_chance() -> int:
+    """The last evaluated round in which a run of SCAFFOLD's option I has more than 1.2 times the accuracy of chance."""
+    found = [0]
+    for run in option_one():
+        chance = 0.1 if run.cell.startswith("cifar10/") else 0.01
+        found += [r for r, value in zip(*run.curve("scored_accuracy"), strict=True) if value > 1.2 * chance]
+    return max(found)
+
+
 def adabest_reading(cell: str, entry: str) -> float:
     """The accuracy of seed 0, of a variant or, by the algorithm's name alone, as in the table."""
     pattern = "misses-adabest.json" if "," in entry else "table1/*.json"
@@ -233,6 +246,8 @@ SENTENCES: list[tuple[str, str, Callable[[], Iterable[float]]]] = [
         lambda: (within("scaffold"), within("adabest")),
     ),
     (TABLE, "The undecayed rate fits # cells of 12, where this round's rate fits #", readings_within),
+    (TABLE, "‖θ‖ ends between # and #", lambda: ends(run.final["cloud_norm"] for run in option_one())),
+    (TABLE, "all eighteen runs are at chance from round # on", lambda: (last_round_above_chance() + 20,)),
     (TABLE, "It is nearer to the table in # of the 12 cells", lambda: (nearer_undecayed(),)),
     (
         TABLE,
