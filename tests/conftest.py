@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,10 @@ if not torch.cuda.is_available():
 
 # Some virtual machines announce Intel's matrix units (AMX), which bfloat16 would use, and refuse their instructions.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and everything that they start, too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The models of the tests are tiny: more threads only make them wait for each other.
 torch.set_num_threads(1)
