@@ -45,8 +45,8 @@ class Dataset:
 
     Attributes:
         name: Its name.
-        x_train: Training inputs, ``[samples, *shape]``, in bytes or floating point: a tensor, or ``Inputs`` that are
-            made on access.
+        x_train: Training inputs, ``[samples, *shape]``: bytes, floating-point numbers, or ids in int64. A tensor, or
+            ``Inputs`` that are made on access.
         y_train: Training labels, int64 in [0, classes).
         x_test: Test inputs.
         y_test: Test labels.
@@ -79,6 +79,32 @@ class Dataset:
         _check_classes(self.name, self.classes, len(self.y_train) + len(self.y_test))
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
+        if self.holds_ids and (bool((self.mean != 0).any()) or bool((self.std != 1).any())):
+            raise InputError(
+                f"data set {self.name}: its inputs are whole numbers, which are ids and aren't normalised; leave mean "
+                "and std out, or give the inputs as floating-point numbers"
+            )
+
+    @property
+    def holds_ids(self) -> bool:
+        """Whether inputs are ids, such as those of tokens: a model gets them as they are, never cast or normalised."""
+        return self.x_train.dtype == torch.int64
+
+    @property
+    def id_range(self) -> tuple[int, int] | None:
+        """The lowest and the highest id of all inputs; None if they aren't ids."""
+        if not self.holds_ids:
+            return None
+        ends = [torch.aminmax(x) for x in (self.x_train, self.x_test) if isinstance(x, Tensor) and len(x)]
+        return min(int(low) for low, _ in ends), max(int(high) for _, high in ends)
+
+    def example(self) -> Tensor:
+        """Two inputs as a model gets them, on the CPU; of ids, one full of the lowest and one full of the highest."""
+        if self.id_range is not None:
+            return id_example(self.id_range, self.input_shape)
+        two: Any = self.x_train[torch.arange(2) % len(self.y_train)]
+        normalised: Tensor = (two.to(torch.float32) - self.mean) / self.std
+        return normalised
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -107,6 +133,11 @@ class Dataset:
         if self.clients is not None:
             digest.update(_bytes_of(self.clients))
         return digest.hexdigest()
+
+
+def id_example(id_range: tuple[int, int], shape: tuple[int, ...]) -> Tensor:
+    """Two inputs, one full of the lowest id and one full of the highest: a model that takes both takes all."""
+    return torch.tensor(id_range).view(2, *[1] * len(shape)).repeat(1, *shape)
 
 
 _SAMPLED = 2**16  # numbers of a part of a data set that are looked at to tell whether it has changed
@@ -142,7 +173,8 @@ def from_arrays(
     """Makes a data set of NumPy arrays or tensors.
 
     Floating-point inputs are used as they are. Bytes are taken for pixels and standardised by the mean and the standard
-    deviation of all training pixels.
+    deviation of all training pixels. Whole numbers of any other type are ids, such as those of tokens, for a model that
+    looks them up: they become int64 and are never cast or normalised.
 
     Args:
         x_train: Training inputs, samples first.
@@ -222,18 +254,27 @@ def as_tensor(key: str, value: Any) -> Tensor:
             tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # always a copy
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{key} can't be used as numbers: {error}") from error
+    are_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     if key.startswith("y"):
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        if not are_whole:
             raise InputError(f"{key} should hold whole numbers, not {tensor.dtype}")
-        whole = tensor.to(torch.int64)
-        if tensor.dtype == torch.uint64 and bool((whole < 0).any()):
-            raise InputError(f"{key} holds labels of 2⁶³ and more; labels count from 0")
-        return whole
+        return _as_int64(f"{key} holds labels of 2⁶³ and more; labels count from 0", tensor)
     if tensor.dtype == torch.uint8:
         return tensor
+    if are_whole:
+        return _as_int64(f"{key} holds ids of 2⁶³ and more; number them anew", tensor)
     if not tensor.is_floating_point():
-        raise InputError(f"{key} should hold bytes (pixels) or floating-point numbers, not {tensor.dtype}")
+        raise InputError(
+            f"{key} should hold bytes (pixels), whole numbers (ids) or floating-point numbers, not {tensor.dtype}"
+        )
     return tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
+
+
+def _as_int64(complaint: str, tensor: Tensor) -> Tensor:
+    whole = tensor.to(torch.int64)
+    if tensor.dtype == torch.uint64 and bool((whole < 0).any()):
+        raise InputError(complaint)
+    return whole
 
 
 def _number_clients(name: str, clients: Any) -> Tensor:

@@ -102,9 +102,15 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
     generator_before = torch.get_rng_state()
     try:
         with torch.no_grad():
-            output = module(example.to(_float_type(module)))
+            output = module(example.to(_float_type(module)) if example.is_floating_point() else example)
     except Exception as error:
-        raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
+        if example.is_floating_point():
+            raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
+        raise InputError(
+            f"the model can't take ids from {int(example.min())} to {int(example.max())}, int64 of shape "
+            f"{tuple(example.shape)}: {error}; ids are looked up, for instance by an nn.Embedding with more "
+            "rows than the highest of them, and numbers to compute with should be floating-point"
+        ) from error
     if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(f"the model should give one row of class scores for each input, not {shape}")

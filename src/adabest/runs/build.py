@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +30,7 @@ from adabest.engine.evaluation import Evaluator
 from adabest.engine.gate_rules import Gate, NormLimit
 from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.kernels.compiler import load_in_background
-from adabest.engine.gpu.trainer import GpuTrainer, Precision
+from adabest.engine.gpu.trainer import GpuTrainer, Precision, fitting_precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, parse_size
@@ -180,6 +181,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
+        **({} if dataset.id_range is None else {"ids": list(dataset.id_range)}),
         "initial_model": hashlib.sha256(initial.cpu().numpy().tobytes()).hexdigest(),
         "parameters": initial.numel(),
         "partition": partition_statistics(partition),
@@ -262,13 +264,16 @@ def make_batched_engine(
 
     def make_trainer(task: ClassificationTask) -> Trainer:
         on_cpu = task.model.vector.device.type == "cpu"
-        if on_cpu and not (precision or Precision()).half:
+        fitting = fitting_precision(task, precision or Precision())
+        if on_cpu and not fitting.half:
             return CpuTrainer(task, clients_in_parallel, threads)
         # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
-        return GpuTrainer(task, precision, 1 if on_cpu else clients_in_parallel, device_clock)
+        return GpuTrainer(task, fitting, 1 if on_cpu else clients_in_parallel, device_clock)
 
     def make_evaluator(task: ClassificationTask) -> Evaluator | None:
-        return make_gpu_evaluator(task, precision or Precision(), device_clock)
+        with warnings.catch_warnings(action="ignore"):  # the trainer has said it
+            fitting = fitting_precision(task, precision or Precision())
+        return make_gpu_evaluator(task, fitting, device_clock)
 
     return BatchedEngine(heartbeat, make_trainer, make_evaluator, device_clock)
 

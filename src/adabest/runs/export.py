@@ -24,7 +24,7 @@ FORMATS = ("safetensors", "onnx")
 
 
 class _Classifier(nn.Module):
-    """A model that normalises its inputs itself: it takes them as they are in the data set."""
+    """A model that normalises its inputs itself, unless they are ids: it takes them as they are in the data set."""
 
     mean: Tensor
     std: Tensor
@@ -37,7 +37,7 @@ class _Classifier(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores."""
-        scores: Tensor = self.module((inputs - self.mean) / self.std)
+        scores: Tensor = self.module((inputs - self.mean) / self.std if inputs.is_floating_point() else inputs)
         return scores
 
 
@@ -84,10 +84,15 @@ def as_safetensors(tensors: Mapping[str, Tensor], mean: Tensor, std: Tensor, met
     return file.getvalue()
 
 
-def as_onnx(
-    module: nn.Module, input_shape: tuple[int, ...], mean: Tensor, std: Tensor, metadata: Mapping[str, str]
-) -> bytes:
-    """An ONNX model: class scores of a batch of any size, of float32 inputs as they are in the data set.
+def as_onnx(module: nn.Module, example: Tensor, mean: Tensor, std: Tensor, metadata: Mapping[str, str]) -> bytes:
+    """An ONNX model: class scores of a batch of any size, of inputs as they are in the data set.
+
+    Args:
+        module: The model.
+        example: Two inputs, float32 or, for ids, int64.
+        mean: The mean of inputs.
+        std: Their deviation.
+        metadata: What the file says of the model.
 
     Raises:
         InputError: If torch can't express the module as ONNX.
@@ -98,7 +103,7 @@ def as_onnx(
         with _silence():
             program: Any = torch.onnx.export(
                 classifier,
-                (torch.zeros(2, *input_shape, dtype=torch.float32),),
+                (example,),
                 dynamo=True,
                 verbose=False,
                 external_data=False,

@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from adabest.engine.threads import one_thread
@@ -95,11 +94,10 @@ def _key(components: Components) -> tuple[Hashable, Any]:
     if isinstance(model, str):
         name, options = split_specification(model)[0], model
         made_by = MODELS.find(name)
-    return (id(made_by), options, tuple(dataset.input_shape), dataset.classes), made_by
+    return (id(made_by), options, tuple(dataset.input_shape), dataset.id_range, dataset.classes), made_by
 
 
 def _built(config: Config, components: Components) -> nn.Module:
     dataset = components.dataset
-    example = (dataset.x_train[:2].to(torch.float32) - dataset.mean) / dataset.std
     with one_thread():  # with several, an initialisation that decomposes matrices would have other last bits
-        return build_model(components.model, example, dataset.classes, config.seed)
+        return build_model(components.model, dataset.example(), dataset.classes, config.seed)

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from torch import Tensor, nn
 
+from adabest.data.dataset import id_example
 from adabest.engine.gate import Rejection
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
@@ -102,8 +103,13 @@ class Run:
     def predict(self, inputs: Any) -> Tensor:
         """Class scores of the scored model for inputs as they are in the data set, samples first."""
         mean, std = self._normalisation()
+        given = torch.as_tensor(inputs)
+        if self._id_range() is None:
+            given = (given.to(mean.dtype) - mean) / std
+        elif given.is_floating_point():
+            raise InputError(f"the model of {self.folder} takes ids: whole numbers, not {given.dtype}")
         with torch.no_grad():
-            scores: Tensor = self.model((torch.as_tensor(inputs).to(mean.dtype) - mean) / std)
+            scores: Tensor = self.model(given)
         return scores
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
@@ -121,10 +127,7 @@ class Run:
         if module is None:
             if is_object_name(str(self.config.model)):
                 raise InputError(f"the model of {self.folder} was a Python object: pass it again, as module=...")
-            shape = self._of_identity("input_shape")
-            inputs = {f"two inputs of {math.prod(shape):,} numbers": 8 * math.prod(shape)}
-            refuse_beyond_memory(f"{self.folder / files.IDENTITY}", inputs, "bring back a good copy")
-            example = torch.zeros(2, *shape, dtype=torch.float32)
+            example = self._example()
             classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
                 module = build_model(str(self.config.model), example, classes, self.config.seed)
@@ -167,8 +170,7 @@ class Run:
         mean, std = self._normalisation()
         metadata = self._metadata(which)
         if form == "onnx":
-            shape = tuple(self._of_identity("input_shape"))
-            content = export.as_onnx(self.load_model(which, module), shape, mean, std, metadata)
+            content = export.as_onnx(self.load_model(which, module), self._example(), mean, std, metadata)
         else:
             content = export.as_safetensors(tensors, mean, std, metadata)
         export.write(path, content)
@@ -197,6 +199,19 @@ class Run:
         if name not in self.identity:
             raise InputError(f"{self.folder / files.IDENTITY} is missing, or doesn't say {name!r}")
         return self.identity[name]
+
+    def _example(self) -> Tensor:
+        """Two inputs as the model gets them."""
+        shape = tuple(self._of_identity("input_shape"))
+        inputs = {f"two inputs of {math.prod(shape):,} numbers": 16 * math.prod(shape)}
+        refuse_beyond_memory(f"{self.folder / files.IDENTITY}", inputs, "bring back a good copy")
+        ids = self._id_range()
+        return torch.zeros(2, *shape, dtype=torch.float32) if ids is None else id_example(ids, shape)
+
+    def _id_range(self) -> tuple[int, int] | None:
+        """The lowest and the highest id of the data set; None if its inputs aren't ids."""
+        found = self.identity.get("ids")
+        return None if found is None else (found[0], found[1])
 
     def _normalisation(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the inputs."""

@@ -101,6 +101,7 @@ class ClassificationTask:
         batch_size: Samples in a batch.
         batching: How an epoch's batches are made; see ``federation.batches``.
         seed: The run's.
+        holds_ids: Whether inputs are ids, which the model gets as they are.
         kind: Equal for tasks that can be trained together: their models, data and batches have the same shapes, and
             what isn't trained in their models is the same. Valid as long as a task of that kind exists, since it
             contains ``id``s.
@@ -146,6 +147,7 @@ class ClassificationTask:
         self._same_steps = local_steps if isinstance(local_steps, int) else None
         if local_steps == "mean":
             self._same_steps = epochs * int(np.ceil(partition.training_samples.mean() / batch_size))
+        self.holds_ids = dataset.holds_ids
         self._mean, self._std = dataset.mean.to(device, dtype), dataset.std.to(device, dtype)
         self._dtype, self._device = dtype, device
         self._batches: tuple[tuple[int, int], Tensor] | None = None
@@ -249,11 +251,19 @@ class ClassificationTask:
         return self._batches[1]
 
     def inputs(self, chosen: Tensor, buffer: Tensor | None = None) -> Tensor:
-        """Training inputs, normalised; in the buffer if there is one, else in memory of their own."""
+        """Training inputs as the model gets them; in the buffer if there is one, else in memory of their own."""
         x: Any = self.data.x_train
         return self._normalise(x.index_select(0, chosen) if isinstance(x, Tensor) else x[chosen], buffer)
 
+    def example(self) -> Tensor:
+        """Two inputs as the model gets them, for whoever wants to know its shapes: ids of samples, or zeros."""
+        if self.holds_ids:
+            return self.inputs(torch.arange(2, device=self._device) % len(self.data.y_train))
+        return self.model.vector.new_zeros(2, *self.data.x_train.shape[1:])
+
     def _normalise(self, x: Tensor, buffer: Tensor | None = None) -> Tensor:
+        if self.holds_ids:
+            return x.clone() if buffer is None else buffer.copy_(x)
         copied = x.to(self._dtype, copy=True) if buffer is None else buffer.copy_(x)
         return copied.sub_(self._mean).div_(self._std)
 

@@ -68,7 +68,8 @@ class _UntestedDataset(Dataset):
 
     def __post_init__(self) -> None:
         inputs: Any = self.x_train
-        Dataset(self.name, inputs, self.y_train, inputs, self.y_train, self.classes)  # for its checks
+        # For its checks.
+        Dataset(self.name, inputs, self.y_train, inputs, self.y_train, self.classes, self.mean, self.std)
 
 
 def one_client_task(
@@ -137,8 +138,7 @@ def one_client_task(
         mean=mean,
         std=std,
     )
-    example = dataset.x_train[torch.arange(2) % len(dataset.y_train)]
-    module = build_model(model, (example.to(torch.float32) - dataset.mean) / dataset.std, classes, seed)
+    module = build_model(model, dataset.example(), classes, seed)
     return ClassificationTask(
         dataset,
         OneClientPartition.of_labels(number, dataset.y_train.numpy(), classes),

@@ -20,10 +20,10 @@ class Replicas:
         clients_at_a_time: How many clients are best stacked: a step of one keeps a core busy.
     """
 
-    def __init__(self, model: VectorModel, sample: tuple[int, ...]) -> None:
+    def __init__(self, model: VectorModel, example: Tensor) -> None:
         self.clients_at_a_time = 1
         self._model = model
-        self._layout = _layout(model, sample)
+        self._layout = _layout(model, example)
         self._idle: collections.deque[_Replica] = collections.deque()
 
     def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
@@ -113,10 +113,9 @@ class _Replica:
         ]
 
 
-def _layout(model: VectorModel, sample: tuple[int, ...]) -> torch.memory_format:
+def _layout(model: VectorModel, images: Tensor) -> torch.memory_format:
     """Channels last, unless a model views its images in a way that their memory then doesn't allow."""
-    images = model.vector.new_zeros(2, *sample)
-    if images.ndim != 4:
+    if images.ndim != 4 or not images.is_floating_point():
         return torch.contiguous_format
     module = copy.deepcopy(model.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:

@@ -55,13 +55,13 @@ class CpuTrainer:
                 their models take a moderate amount of memory.
             threads: How many clients train side by side; by default one on each core.
         """
-        model, sample = task.model, task.data.x_train.shape[1:]
-        layers = plan_layers(model.module, model.vector.new_zeros(2, *sample))
+        model = task.model
+        layers = plan_layers(model.module, task.example())
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
         if task.batching == "short" and task.augmentation not in (none, flip_crop):
             by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
-        self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, tuple(sample))
+        self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
         self._threads = threads
         self._bytes = model.vector.nbytes
         self._most = clients_in_parallel or clients_at_once(self._bytes)

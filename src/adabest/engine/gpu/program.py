@@ -189,7 +189,8 @@ class Program:
         )
         self.losses = allocate(batch, first=(steps,))
         self.right = allocate(batch, kind=torch.uint8, first=(steps,))
-        self._x = allocate(batch, *self._input_shape.stored, kind=operand)
+        inputs = operand if setting.inputs.dtype != torch.int64 else torch.int64  # ids stay what they are
+        self._x = allocate(batch, *self._input_shape.stored, kind=inputs)
         self._of_scores = allocate(batch, stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[StepKind, torch.cuda.CUDAGraph] = {}
@@ -360,7 +361,7 @@ class Program:
 
     def _gather(self, source: Source, augment: Any) -> None:
         setting = self._setting
-        if augment is None and isinstance(source.inputs, Tensor):
+        if augment is None and isinstance(source.inputs, Tensor) and self._x.is_floating_point():
             self._operators.gather(self._input_shape, source, self._pace, self._x)
         elif augment is None:
             twins.gather(self._input_shape, source, self._pace, self._x)
@@ -368,7 +369,8 @@ class Program:
             chosen = source.chosen.index_select(0, self._step.to(torch.int64))[0].to(torch.int64)
             shape = self._input_shape
             images = setting.inputs[chosen.flatten()].reshape(-1, shape.channels, shape.height, shape.width)
-            images = (images.to(setting.master) - setting.mean.view(-1, 1, 1)) / setting.deviation.view(-1, 1, 1)
+            if self._x.is_floating_point():
+                images = (images.to(setting.master) - setting.mean.view(-1, 1, 1)) / setting.deviation.view(-1, 1, 1)
             images = images.reshape(*chosen.shape, *setting.inputs.shape[1:])
             seed, round_number, client = (key[:, None] for key in self._keys)
             places = torch.arange(setting.batch, device=self._device)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +29,14 @@ from adabest.errors import AdabestError, InputError
 from adabest.federation.batches import MISSING, batches_per_epoch
 from adabest.models.keyed import set_dropout_key
 from adabest.tasks.base import Heartbeat
-from adabest.tasks.classification import ClassificationTask
+from adabest.tasks.classification import ClassificationTask, DeviceData
 
 # Of a GPU's memory. A quarter is for what clients keep (see engine.memory_tiers), the rest for what isn't counted: what
 # functional layers allocate in a step, and the server.
 _SHARE_OF_MEMORY = 0.5
 _VECTORS = 6  # of a client outside of the program in a round: its state before and after, offset, model and reply
 _GIBIBYTE = 2**30
+_SAMPLES_AT_A_TIME = 4096  # whose numbers are looked at
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,39 @@ class Precision:
 
     half: bool = False
     tf32: bool = False
+
+
+def fitting_precision(task: ClassificationTask, precision: Precision) -> Precision:
+    """A precision in which no input changes its meaning: where bfloat16 would make another id of an id, float32.
+
+    Users who give ids as floating-point numbers have their model look them up, and bfloat16 holds whole numbers only up
+    to 256.
+    """
+    if not (precision.half and _holds_long_whole_numbers(task.data)):
+        return precision
+    warnings.warn(
+        f"data set {task.data.dataset.name} holds whole numbers as floating-point inputs that bfloat16 would change "
+        "(above 256 it rounds them); training is in float32 instead. If they are ids, give them as int64; else scale "
+        "them, or choose --precision float32",
+        stacklevel=2,
+    )
+    return Precision(half=False, tf32=precision.tf32)
+
+
+def _holds_long_whole_numbers(data: DeviceData) -> bool:
+    """Whether some place of all inputs holds nothing but whole numbers, and one among them that bfloat16 changes."""
+    x = data.x_train
+    normalised = bool((data.dataset.mean != 0).any()) or bool((data.dataset.std != 1).any())
+    if normalised or not isinstance(x, Tensor) or not x.is_floating_point():
+        return False
+    whole = torch.ones(x.shape[1:], dtype=torch.bool, device=x.device)
+    changed = torch.zeros_like(whole)
+    for part in torch.split(x, _SAMPLES_AT_A_TIME):
+        whole &= (part == part.round()).all(dim=0)
+        changed |= (part.to(torch.bfloat16).to(part.dtype) != part).any(dim=0)
+        if not bool(whole.any()):
+            return False
+    return bool((whole & changed).any())
 
 
 class GpuTrainer:
@@ -309,7 +344,10 @@ def keeps_samples_apart(task: ClassificationTask, layers: Sequence[Layer]) -> bo
         return result
 
     two = task.inputs(torch.arange(2, device=task.model.vector.device) % len(task.data.y_train))
-    two[1] += 1
+    if task.holds_ids:
+        two[1] = two[1].flatten().flip(0).view(two[1].shape)  # another input, of ids that the model knows
+    else:
+        two[1] += 1
     try:
         with torch.no_grad():
             alone, beside = scores(two[:1]), scores(torch.cat([two, two[1:]]))[:1]
@@ -325,7 +363,7 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
     data = task.data
     sample = tuple(data.x_train.shape[1:])
     chosen = operators(device, operand, tf32=precision.tf32)
-    layers = _layers(task.model.module, torch.zeros((2, *sample), dtype=master, device=device))
+    layers = _layers(task.model.module, task.example())
     channels = sample[0] if len(sample) == 3 else 1
 
     def by_channel(value: Tensor) -> Tensor:

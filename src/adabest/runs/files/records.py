@@ -97,6 +97,9 @@ def check_identity(where: str, value: Any) -> dict[str, Any]:
     _require(where, content, tuple(_IDENTITY))
     for name, kind in _IDENTITY.items():
         conform(f"{where}.{name}", content[name], kind)
+    ids = content.get("ids")
+    if ids is not None and not (len(conform(f"{where}.ids", ids, list[int])) == 2 and ids[0] <= ids[1]):
+        raise InputError(f"{where}.ids should be the lowest and the highest id, not {_shown(ids)}")
     if content["classes"] < 1 or any(size < 1 for size in content["input_shape"]):
         raise InputError(f"{where}: classes and the sizes of input_shape should be above 0")
     check_partition(f"{where}.partition", content["partition"])

@@ -36,7 +36,9 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
     if source.counts is not None:
         chosen = torch.where(chosen == MISSING, chosen[..., :1], chosen)
     images = source.inputs[chosen.flatten().to(torch.int64)].reshape(-1, shape.channels, shape.height, shape.width)
-    values = (images.to(out.dtype) - source.mean.view(-1, 1, 1)) / source.deviation.view(-1, 1, 1)
+    values = images
+    if out.is_floating_point():  # else they are ids
+        values = (images.to(out.dtype) - source.mean.view(-1, 1, 1)) / source.deviation.view(-1, 1, 1)
     if source.flip_crop_codes is not None:
         values = _flipped_and_cropped(values, source.flip_crop_codes.index_select(0, step).flatten())
     place(shape, values, out)
