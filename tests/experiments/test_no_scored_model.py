@@ -79,7 +79,8 @@ def test_lists_and_tables_say_so(nova: adabest.Run, capsys: pytest.CaptureFixtur
     table = comparison_table({"nova": nova})
     aggregate = f"{100 * nova.final['aggregate_accuracy']:.1f}"
     assert table.rows[0][1] == f"– (no scored model: the aggregate has {aggregate})"
-    assert table.rows[0][2] == "–"
+    assert table.rows[0][2] == f"{100 * nova.final['cloud_accuracy']:.1f}"
+    assert table.rows[0][3] == "–"
     several = comparison_table({"nova": [nova, nova]})
     assert several.rows[0][1] == f"– (no scored model: the aggregate has {aggregate} ± 0.0)"
 
@@ -90,8 +91,8 @@ def test_a_comparison_has_both_kinds(tmp_path: Path) -> None:
     without, plain = made.table.rows
     assert "no scored model: the aggregate has" in without[1]
     assert float(plain[1]) > 0
-    assert not made.table.head[2].endswith("to 0 %"), "the target is one that those with a scored model reach"
-    assert plain[2].isdigit()
+    assert not made.table.head[3].endswith("to 0 %"), "the target is one that those with a scored model reach"
+    assert plain[3].isdigit()
     nova, avg = made.entries.values()
     figure = comparison_figure({"nova": nova, "avg": avg})
     legend = figure.axes[0].get_legend()

@@ -137,12 +137,12 @@ class TestRealRuns:
         assert capsys.readouterr().out == f"Written: {out}\n"
         page = out.read_text(encoding="utf-8")
         assert [entry["runs"] for entry in data_of(page)["entries"]] == [1, 1]
-        assert rows_of(page, "results")[0][2] == "rounds to 40 %"
+        assert "rounds to 40 %" in rows_of(page, "results")[0]
 
     def test_the_target_is_the_comparisons_own(self, tmp_path: Path) -> None:
         adabest.compare(algorithms=["fedavg"], out=tmp_path / "c", target=0.37, show=False, **tiny(rounds=2))
         page = adabest.write_report(tmp_path / "c", html=tmp_path / "p.html").read_text(encoding="utf-8")
-        assert rows_of(page, "results")[0][2] == "rounds to 37 %"
+        assert "rounds to 37 %" in rows_of(page, "results")[0]
 
     def test_a_sweep_is_in_the_order_of_validation(self, tmp_path: Path) -> None:
         swept = adabest.sweep(vary={"beta": [0.0, 0.9, "auto"]}, out=tmp_path / "sweep", show=False, **tiny())

@@ -54,6 +54,7 @@ EVERYTHING: dict[str, Any] = {
     "reply_limit": "1e6",
     "server_rate": 0.5,
     "scored_clients": "all",
+    "score": "averaged",
     "average_from": 0.5,
     "seed": 5,
     "partition_seed": 6,

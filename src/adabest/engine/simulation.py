@@ -52,14 +52,18 @@ class Rules:
             with unseen ones holding the initial model, as in the reference code.
         average_from: The first round whose θ̄ counts in the averaged model; None for no averaged model.
         gate: The rules of the gate that replies pass.
+        score: The model that is judged on validation clients; where there is no ``scored`` one, the aggregate.
     """
 
     server_rate: float = 1.0
     scored_clients: Literal["seen", "all"] = "seen"
     average_from: int | None = None
     gate: Gate = field(default_factory=Gate)
+    score: Literal["scored", "aggregate", "cloud", "averaged"] = "scored"
 
     def __post_init__(self) -> None:
+        if self.score == "averaged" and self.average_from is None:
+            raise InputError("score averaged: only runs with --average-from have that model; add --average-from 0.5")
         if not (np.isfinite(self.server_rate) and self.server_rate > 0):
             raise InputError(f"server_rate = {self.server_rate}: it must be above 0 and finite")
 
@@ -482,7 +486,8 @@ class Simulation:
         averaged = self._averaged_value(after)
         if averaged is not None:
             models["averaged"] = averaged
-        return EvaluationRequest(self._task, models, validated=next(iter(models.values())))
+        score = "aggregate" if self._rules.score == "scored" and scored is None else self._rules.score
+        return EvaluationRequest(self._task, models, validated=models.get(score))  # averages begin late
 
     def _estimate_norms(self, after: State) -> Tensor:
         """‖h_i‖ of all clients that have taken part, at the scale of a message to those present.

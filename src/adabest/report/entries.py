@@ -1,6 +1,6 @@
 """Entries of a comparison: runs, or the runs of several seeds taken together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -26,6 +26,11 @@ class Measured(Protocol):
     @property
     def reason(self) -> str | None:
         """Why it diverged or ended early, if it did."""
+        ...
+
+    @property
+    def score(self) -> str:
+        """The model that is told of: ``scored``, ``aggregate``, ``cloud`` or ``averaged``."""
         ...
 
     @property
@@ -116,9 +121,22 @@ def finals(runs: Sequence[Measured], name: str) -> list[float]:
     return [run.final[name] for run in runs if run.final.get(name) is not None]
 
 
-def lacks_scored_model(run: Measured) -> bool:
-    """Whether a run was evaluated, but has no scored model: its clients' models can't be told from their replies."""
-    return bool(run.final) and run.final.get("scored_accuracy") is None
+def told_accuracy(run: Measured) -> str:
+    """The metric that is told of a run: the accuracy of the model that its ``score`` names."""
+    return f"{run.score}_accuracy"
+
+
+def scores_of(runs: Iterable[Measured]) -> list[str]:
+    """The models that are told of, each once, in the order of their names."""
+    return sorted({run.score for run in runs}) or ["scored"]
+
+
+def lacks_its_model(run: Measured) -> bool:
+    """Whether a run was evaluated, but not the model that is told of.
+
+    Some clients' models can't be told from their replies, and a run may end before averages begin.
+    """
+    return bool(run.final) and run.final.get(told_accuracy(run)) is None
 
 
 def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:

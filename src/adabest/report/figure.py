@@ -13,30 +13,32 @@ from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation.partition import Partition
-from adabest.report.entries import Entries, Measured, as_lists, finals, lacks_scored_model
+from adabest.report.entries import Entries, Measured, as_lists, finals, lacks_its_model, scores_of, told_accuracy
 from adabest.report.lines import draw_runs, looks, tidy
 from adabest.report.palette import HEAT_MAP
 from adabest.runs.files.atomic_files import write_atomically
 
-_SCORED, _AGGREGATE = "scored_accuracy", "aggregate_accuracy"
+_TOLD, _AGGREGATE = "", "aggregate_accuracy"  # the accuracy that each run is told by, and what stands in its place
 _BEST = 5  # of a sweep's entries have a line of their own
 
 
 def comparison_figure(entries: Entries, title: str = "") -> Figure:
-    """Accuracy of the scored model and ‖θ‖ over rounds, one line per run; × marks divergence, ● an early end.
+    """Accuracy of the model told of, and ‖θ‖, over rounds, one line per run; × marks divergence, ● an early end.
 
-    Where there is no scored model, the line is that of the aggregate, and its name says so.
+    Where there is no such model, the line is that of the aggregate, and its name says so.
     Runs that differ in their seed, given as a list, are one line, their mean, in a band of a standard deviation to each
     side.
     """
-    return _curves(as_lists(entries), title, _SCORED, "Test accuracy of the scored model")
+    listed = as_lists(entries)
+    which = " or ".join(scores_of(run for runs in listed.values() for run in runs))
+    return _curves(listed, title, _TOLD, f"Test accuracy of the {which} model")
 
 
 def sweep_figure(entries: Entries, title: str = "") -> Figure:
     """Validation accuracy and ‖θ‖ over rounds. The first few entries have colours, the others are grey."""
     listed = as_lists(entries)
-    without = any(lacks_scored_model(run) for runs in listed.values() for run in runs)
-    which = "validated" if without else "scored"
+    everyone = [run for runs in listed.values() for run in runs]
+    which = "validated" if any(map(lacks_its_model, everyone)) else " or ".join(scores_of(everyone))
     return _curves(listed, title, "validation_accuracy", f"Validation accuracy of the {which} model", _BEST)
 
 
@@ -66,7 +68,7 @@ def _curves(
 
 
 def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
-    """The same algorithms in several settings: for each, who is present, the scored model's accuracy, and ‖θ‖."""
+    """The same algorithms in several settings: for each, who is present, the accuracy of the model told of, and ‖θ‖."""
     listed = {name: as_lists(entries) for name, entries in scenarios.items()}
     figure = Figure(figsize=(3.2 * len(listed), 6.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -77,12 +79,12 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
         present.set(title=name, ylim=(0, None))
         for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
             look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
-            _draw_accuracy(accuracy, runs, _SCORED, look)
+            _draw_accuracy(accuracy, runs, _TOLD, look)
             draw_runs(norm, runs, "cloud_norm", look)
         norm.set(xlabel="round")
         for axes in panels[:, column]:
             tidy(axes)
-    limits = [_lower_limit([run for runs in entries.values() for run in runs], _SCORED) for entries in listed.values()]
+    limits = [_lower_limit([run for runs in entries.values() for run in runs], _TOLD) for entries in listed.values()]
     panels[1, 0].set_ylim(bottom=min(limits, default=0.0))
     panels[1, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
@@ -94,18 +96,22 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
 def _draw_accuracy(
     axes: Axes, runs: Sequence[Measured], metric: str, look: Mapping[str, Any], *, band: bool = True
 ) -> None:
-    """An accuracy over rounds: the aggregate's in place of that of a scored model that isn't there."""
-    if metric == _SCORED and all(map(lacks_scored_model, runs)):
+    """An accuracy over rounds: the aggregate's in place of that of a model that isn't there."""
+    if metric == _TOLD and all(map(lacks_its_model, runs)):
         metric = _AGGREGATE
-        look = {**look, "label": f"{look['label']} (aggregate: no scored model)"}
+        look = {**look, "label": f"{look['label']} (aggregate: no {' or '.join(scores_of(runs))} model)"}
+    elif metric == _TOLD:
+        metric = told_accuracy(runs[0])  # runs that differ in their seed alone
     draw_runs(axes, runs, metric, look, band=band)
 
 
 def _lower_limit(runs: Sequence[Measured], metric: str) -> float:
     """Where the accuracy axis starts: the climb of the first rounds would squeeze all differences that matter."""
     drawn = finals(runs, metric)
-    if metric == _SCORED:
-        drawn += finals([run for run in runs if lacks_scored_model(run)], _AGGREGATE)
+    if metric == _TOLD:
+        drawn = [
+            value for run in runs for value in finals([run], _AGGREGATE if lacks_its_model(run) else told_accuracy(run))
+        ]
     return max(0.0, min(drawn, default=0.0) - 0.12)
 
 

@@ -12,7 +12,16 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from adabest.data.listing import Listing
-from adabest.report.entries import Entries, Measured, as_lists, by_validation, finals, lacks_scored_model
+from adabest.report.entries import (
+    Entries,
+    Measured,
+    as_lists,
+    by_validation,
+    finals,
+    lacks_its_model,
+    scores_of,
+    told_accuracy,
+)
 from adabest.report.numbers import MISSING, as_text, mean_and_spread, percentage, three_digits
 from adabest.runs.files.metrics_file import ReplyNotes
 from adabest.runs.stored_run import Run
@@ -35,11 +44,12 @@ class Table:
         table = RichTable(title=self.title or None, show_header=any(self.head))
         for number, name in enumerate(self.head):
             figures = [len(row[number]) for row in self.rows if _FIGURE.fullmatch(row[number])]
+            words = [len(word) for word in name.split()]
             table.add_column(
                 name,
                 justify="left" if number == 0 else "right",
                 overflow="fold",
-                min_width=max(figures, default=None),  # half a figure is another figure
+                min_width=max([*figures, *words], default=None),  # half a figure is another figure
             )
         for row in self.rows:
             table.add_row(*map(_styled, row))
@@ -74,10 +84,16 @@ def comparison_table(entries: Entries, target: float | None = None) -> Table:
     listed = as_lists(entries)
     everyone = [run for runs in listed.values() for run in runs]
     goal = common_target(everyone) if target is None else target
-    averaged = any("averaged_accuracy" in run.final for run in everyone)
-    head = ("algorithm", "accuracy %", *(["averaged %"] if averaged else []))
+    scores = scores_of(everyone)
+    beside = [
+        model
+        for model in ("averaged", "cloud")
+        if scores != [model] and any(f"{model}_accuracy" in run.final for run in everyone)
+    ]
+    told = "accuracy %" if scores == ["scored"] else f"accuracy % ({', '.join(scores)})"
+    head = ("algorithm", told, *(f"{model} %" for model in beside))
     head += (f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
-    return Table(head, tuple((label, *_comparison_cells(runs, goal, averaged)) for label, runs in listed.items()))
+    return Table(head, tuple((label, *_comparison_cells(runs, goal, beside)) for label, runs in listed.items()))
 
 
 def sweep_table(entries: Entries, target: float | None = None) -> Table:
@@ -90,28 +106,28 @@ def sweep_table(entries: Entries, target: float | None = None) -> Table:
 
 
 def common_target(runs: Sequence[Measured]) -> float:
-    """The highest whole percentage of accuracy that every run with a scored model reaches."""
-    scored = [run for run in runs if not lacks_scored_model(run)]
-    best = [float(run.points("scored_accuracy").values.max(initial=0.0)) for run in scored]
+    """The highest whole percentage of accuracy that every run reaches whose model was evaluated."""
+    scored = [run for run in runs if not lacks_its_model(run)]
+    best = [float(run.points(told_accuracy(run)).values.max(initial=0.0)) for run in scored]
     whole = 100 * min(best, default=0.0)
     return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
 
 
 def rounds_to(run: Measured, target: float) -> int | None:
-    """The first evaluated round in which the scored model reaches an accuracy; None if it never does."""
-    rounds, accuracies = run.points("scored_accuracy")
+    """The first evaluated round in which the model that is told of reaches an accuracy; None if it never does."""
+    rounds, accuracies = run.points(told_accuracy(run))
     reached = accuracies >= target
     return int(rounds[reached.argmax()]) if reached.any() else None
 
 
-def _comparison_cells(runs: Sequence[Measured], target: float, averaged: bool) -> tuple[str, ...]:
+def _comparison_cells(runs: Sequence[Measured], target: float, beside: Sequence[str]) -> tuple[str, ...]:
     # One seed that is lost would spoil the means of all.
     counted = [run for run in runs if run.status != "diverged"] or runs
     ways = [[run.final.get(way) for way in ("bytes_down", "bytes_up")] for run in counted]
     sent = [(down + up) / 1e6 for down, up in ways if down is not None and up is not None]
     return (
         _accuracy(runs[0]) if len(runs) == 1 else _accuracies(runs),
-        *([mean_and_spread(_percentages(counted, "averaged_accuracy"))] if averaged else []),
+        *(mean_and_spread(_percentages(counted, f"{model}_accuracy")) for model in beside),
         _reached(runs, target),
         f"{fmean(sent):.1f}" if sent else MISSING,
         *(three_digits(_mean(finals(counted, name))) for name in ("cloud_norm", "h_norm")),
@@ -120,9 +136,9 @@ def _comparison_cells(runs: Sequence[Measured], target: float, averaged: bool) -
 
 def _accuracy(run: Measured) -> str:
     """A run's accuracy, and what else must be known of its end."""
-    accuracy = percentage(run.final.get("scored_accuracy"))
-    if lacks_scored_model(run):
-        accuracy = f"{MISSING} ({_without_scored_model(percentage(run.final.get('aggregate_accuracy')))})"
+    accuracy = percentage(run.final.get(told_accuracy(run)))
+    if lacks_its_model(run):
+        accuracy = f"{MISSING} ({_without_model(run.score, percentage(run.final.get('aggregate_accuracy')))})"
     if run.status == "diverged":
         return f"diverged in round {run.round}"
     if run.status != "finished":
@@ -140,20 +156,21 @@ def _accuracies(runs: Sequence[Measured]) -> str:
         "ended early": len(early),
     }
     notes = ", ".join(f"{count} of {len(runs)} {words}" for words, count in counts.items() if count)
-    accuracy = mean_and_spread(_percentages(kept, "scored_accuracy"))
-    if kept and all(map(lacks_scored_model, kept)):
-        aggregate = _without_scored_model(mean_and_spread(_percentages(kept, "aggregate_accuracy")))
+    accuracy = mean_and_spread([100 * value for run in kept for value in finals([run], told_accuracy(run))])
+    if kept and all(map(lacks_its_model, kept)):
+        told = mean_and_spread(_percentages(kept, "aggregate_accuracy"))
+        aggregate = _without_model(", ".join(scores_of(kept)), told)
         notes = f"{notes}, {aggregate}" if notes else aggregate
     return f"{accuracy} ({notes})" if notes else accuracy
 
 
-def _without_scored_model(aggregate: str) -> str:
-    return f"no scored model: the aggregate has {aggregate}"
+def _without_model(score: str, aggregate: str) -> str:
+    return f"no {score} model: the aggregate has {aggregate}"
 
 
 def _reached(runs: Sequence[Measured], target: float) -> str:
     """When a target was reached, on average over seeds, with a count if some never did."""
-    if all(map(lacks_scored_model, runs)):
+    if all(map(lacks_its_model, runs)):
         return MISSING
     reached = [round_number for run in runs if (round_number := rounds_to(run, target)) is not None]
     if not reached:
@@ -178,8 +195,11 @@ def runs_table(runs: Sequence[Run]) -> Table:
     head = ("run", "status", "round", "data set", "algorithm", "accuracy %")
     rows = []
     for run in runs:
-        accuracy = percentage(run.final.get("scored_accuracy"))
-        accuracy += " (no scored model)" if lacks_scored_model(run) else ""
+        accuracy = percentage(run.final.get(told_accuracy(run)))
+        if lacks_its_model(run):
+            accuracy += f" (no {run.score} model)"
+        elif run.score != "scored":
+            accuracy += f" ({run.score})"
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
         rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
     return Table(head, tuple(rows))

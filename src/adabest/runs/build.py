@@ -90,7 +90,7 @@ def build_federation(
         seed=config.seed,
     )
     gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit))
-    rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate)
+    rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate, config.score)
     built = build_parts(config, components, scratch)
     partition, (algorithm, task, training, memory) = built.partition, built.parts
     job = current_job()

@@ -124,6 +124,11 @@ class SharedSettings(TypedDict, total=False):
     the initial model.
     """
 
+    score: Literal["scored", "aggregate", "cloud", "averaged"]
+    """Model that tables, targets, early stopping and tuning speak of: the scored one, as in the paper, the aggregate,
+    the cloud model, or the averaged one of --average-from.
+    """
+
     average_from: float | None
     """Part of the run after which the aggregate models are averaged over rounds into one more model, as in 0.5. By
     default there is no such model.
@@ -139,8 +144,8 @@ class SharedSettings(TypedDict, total=False):
     """Rounds between two evaluations; the last round is always evaluated."""
 
     stop_at: float | None
-    """Accuracy of the scored model, or of the aggregate where there is none, on the test set at which the run ends
-    early.
+    """Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test set at
+    which the run ends early.
     """
 
     stop_after: int | None

@@ -106,6 +106,11 @@ class Result:
         )
 
     @property
+    def score(self) -> str:
+        """The model that tables speak of."""
+        return str(self.settings.get("score", "scored"))
+
+    @property
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
         return self.last

@@ -248,12 +248,14 @@ def _callbacks(
     return [
         *(PatientTracker(name, resumed=resumed) for name in config.trackers()),
         *own,
-        Log(lambda: _way_to_resume(run.folder, config)),
+        Log(lambda: _way_to_resume(run.folder, config), config.score),
         records,
         Timings(),
-        EarlyStopping(config.stop_at, config.stop_after),
+        EarlyStopping(config.stop_at, config.stop_after, config.score),
         Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
-        ShownProgress(lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind),
+        ShownProgress(
+            lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind, score=config.score
+        ),
     ]
 
 

@@ -78,6 +78,11 @@ class Run:
         return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
 
     @property
+    def score(self) -> str:
+        """The model that tables speak of."""
+        return self.config.score
+
+    @property
     def rejections(self) -> list[Rejection]:
         """The replies that were left out, each with its round, its client and the reason."""
         return list(self.measured.notes().rejections)

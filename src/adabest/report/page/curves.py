@@ -40,7 +40,7 @@ _FAMILIES = (
             "aggregate_accuracy": ("Aggregate", "Accuracy of the aggregate model θ̄ on the test set"),
             "cloud_accuracy": ("Cloud", "Accuracy of the cloud model θ on the test set"),
             "averaged_accuracy": ("Averaged", "Accuracy of the averaged model on the test set"),
-            "validation_accuracy": ("Validation", "Accuracy of the scored model on validation clients, mean"),
+            "validation_accuracy": ("Validation", "Accuracy on validation clients of the model told of, mean"),
             "train_accuracy": ("Training", "Accuracy on the batches of local steps"),
         },
     ),

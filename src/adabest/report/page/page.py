@@ -11,7 +11,7 @@ from importlib.metadata import version
 from string import Template
 from typing import Any
 
-from adabest.report.entries import lacks_scored_model
+from adabest.report.entries import lacks_its_model, scores_of
 from adabest.report.numbers import MISSING, as_text
 from adabest.report.page.curves import curves
 from adabest.report.page.heat_maps import HeatMap
@@ -149,13 +149,16 @@ def _comparison(entries: Mapping[str, Sequence[PageRun]], target: float | None, 
 
 
 def _notes(entries: Mapping[str, Sequence[PageRun]], by_validation: bool) -> str:
-    notes = ["Accuracy is that of the scored model on the test set in the last evaluated round."]
-    without = [label for label, group in entries.items() if any(lacks_scored_model(one.run) for one in group)]
-    if without:
+    told = scores_of(one.run for group in entries.values() for one in group)
+    notes = [f"Accuracy is that of the {' or '.join(told)} model on the test set in the last evaluated round."]
+    without = [label for label, group in entries.items() if any(lacks_its_model(one.run) for one in group)]
+    if without and told == ["scored"]:
         notes.append(
             f"{_escaped(', '.join(without))}: no scored model, since clients’ models can’t be told from their replies; "
             "validation accuracy is that of the aggregate then."
         )
+    elif without:
+        notes.append(f"{_escaped(', '.join(without))}: the run has no such model.")
     if any(len(group) > 1 for group in entries.values()):
         notes.append("Runs that differ only in their seeds are taken together: mean ± standard deviation (n − 1).")
     if by_validation:

@@ -189,3 +189,8 @@ class Callback:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state`` returned; called before ``start`` when a run is resumed from a checkpoint."""
+
+
+def told_model(row: Mapping[str, Any], score: str) -> str:
+    """The model whose accuracy is told: the one that ``--score`` names, or the aggregate if there is no scored one."""
+    return "aggregate" if score == "scored" and row.get("scored_accuracy") is None else score

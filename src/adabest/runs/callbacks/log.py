@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from adabest.engine.gate import GateNotes
-from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
 
 _MOST_REJECTIONS = 20  # that are told at a time
 
@@ -11,18 +11,20 @@ _MOST_REJECTIONS = 20  # that are told at a time
 class Log(Callback):
     """Writes ``log.txt``."""
 
-    def __init__(self, way_to_resume: Callable[[], str]) -> None:
+    def __init__(self, way_to_resume: Callable[[], str], score: str = "scored") -> None:
         """Makes the callback.
 
         Args:
             way_to_resume: Gives the command or call that resumes the run.
+            score: The model whose accuracy is told.
         """
-        self._way_to_resume = way_to_resume
+        self._way_to_resume, self._score = way_to_resume, score
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Writes the replies left out since the last evaluation, then the accuracy, the loss and the speed."""
         _tell(run, run.simulation.told)
-        which = "aggregate" if metrics["scored_accuracy"] is None else "scored"
+        which = told_model(metrics, self._score)
+        which = "aggregate" if metrics.get(f"{which}_accuracy") is None else which  # an average that hasn't begun
         run.files.log(
             f"round {metrics['round']}: {which} accuracy {metrics[f'{which}_accuracy']:.4f}, "
             f"loss {metrics[f'{which}_loss']:.4f}, {run.steps_per_second:,.0f} steps/s"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged, Interrupted
-from adabest.runs.callbacks.base import Callback, Ending, Row, RunView
+from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -20,6 +20,8 @@ SECONDS_BETWEEN_LINES = 5.0
 _ACCURACIES = {
     "scored_accuracy": "accuracy",
     "aggregate_accuracy": "accuracy of the aggregate",
+    "cloud_accuracy": "accuracy of the cloud model",
+    "averaged_accuracy": "accuracy of the averaged model",
     "validation_accuracy": "validation accuracy",
 }
 
@@ -218,14 +220,15 @@ def reporter(label: str, first: int, rounds: int, *, show: bool, device_share: D
 class ShownProgress(Callback):
     """Shows a run's progress through a reporter."""
 
-    def __init__(self, make_reporter: Callable[[int], Reporter], *, blind: bool) -> None:
+    def __init__(self, make_reporter: Callable[[int], Reporter], *, blind: bool, score: str = "scored") -> None:
         """Makes the callback.
 
         Args:
             make_reporter: Makes the reporter, given the last round that was finished before.
             blind: Whether the test accuracy is hidden, since the run is used to choose hyper-parameters.
+            score: The model whose test accuracy is shown.
         """
-        self._make_reporter, self._blind = make_reporter, blind
+        self._make_reporter, self._blind, self._score = make_reporter, blind, score
         self._metrics: Row | None = None
 
     def start(self, run: RunView) -> None:
@@ -234,8 +237,9 @@ class ShownProgress(Callback):
         self._show = Blinded(self._reporter) if self._blind else self._reporter
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Keeps the metrics until the round is shown."""
-        self._metrics = metrics
+        """Keeps the metrics until the round is shown; of the models, only the one that is told."""
+        told = (f"{told_model(metrics, self._score)}_accuracy", "validation_accuracy")
+        self._metrics = {name: metrics.get(name) for name in told}
 
     def after_round(self, run: RunView) -> None:
         """Shows the round."""

@@ -223,6 +223,16 @@ class Config:
             "counts as the initial model.",
         ),
     ] = "seen"
+    score: Annotated[
+        Literal["scored", "aggregate", "cloud", "averaged"],
+        Meaning(
+            "evaluation",
+            "Model that tables, targets, early stopping and tuning speak of: the scored one, as in the paper, the "
+            "aggregate, the cloud model, or the averaged one of --average-from.",
+            task=True,
+            added_later=True,
+        ),
+    ] = "scored"
     average_from: Annotated[
         float | None,
         Meaning(
@@ -259,8 +269,8 @@ class Config:
         float | None,
         Meaning(
             "evaluation",
-            "Accuracy of the scored model, or of the aggregate where there is none, on the test set at which the run "
-            "ends early.",
+            "Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test "
+            "set at which the run ends early.",
             task=True,
             range=Range(above=0, most=1, subject="an accuracy is"),
         ),
