@@ -56,6 +56,7 @@ class Dataset:
         defaults: The default settings of runs on it.
         clients: The client of each training sample, int64 from 0 without gaps, if the data set comes split by client;
             else None.
+        names: The names of the classes, where they have some; else empty. No result depends on them.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Dataset:
     std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0, dtype=torch.float32))
     defaults: Defaults = Defaults()
     clients: Tensor | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self.name, {key: getattr(self, key) for key in _ARRAYS})
@@ -79,6 +81,10 @@ class Dataset:
         _check_classes(self.name, self.classes, len(self.y_train) + len(self.y_test))
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
+        if self.names and (len(self.names) != self.classes or not all(isinstance(name, str) for name in self.names)):
+            raise InputError(
+                f"data set {self.name}: names should hold one text for each of the {self.classes} classes, or nothing"
+            )
         if self.holds_ids and (bool((self.mean != 0).any()) or bool((self.std != 1).any())):
             raise InputError(
                 f"data set {self.name}: its inputs are whole numbers, which are ids and aren't normalised; leave mean "

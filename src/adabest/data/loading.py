@@ -15,6 +15,7 @@ from adabest.data.huggingface import huggingface
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
+from adabest.data.table import table
 from adabest.errors import InputError
 from adabest.registry import Option, Registry, blaming, check_options, options_of, shown, split_specification
 
@@ -27,6 +28,7 @@ DATASETS: Registry[Callable[..., Dataset]] = Registry(
         "huggingface": huggingface,
         "leaf": leaf,
         "synthetic": synthetic,
+        "table": table,
     },
 )
 
