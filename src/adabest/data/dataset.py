@@ -175,6 +175,7 @@ def from_arrays(
     clients: Any = None,
     name: str = "arrays",
     defaults: Defaults | None = None,
+    names: tuple[str, ...] = (),
 ) -> Dataset:
     """Makes a data set of NumPy arrays or tensors.
 
@@ -190,6 +191,7 @@ def from_arrays(
         clients: The client of each training sample, as a number or a text.
         name: The data set's name.
         defaults: The default settings of runs on it.
+        names: The names of all classes, where they have some.
 
     Raises:
         InputError: If the arrays don't fit together; the message names the array.
@@ -207,7 +209,8 @@ def from_arrays(
     classes = int(torch.cat([arrays["y_train"], arrays["y_test"]]).max()) + 1
     return Dataset(
         name=name,
-        classes=classes,
+        classes=max(classes, len(names)),
+        names=tuple(names),
         defaults=defaults or Defaults(),
         clients=None if clients is None else _number_clients(name, clients),
         **arrays,

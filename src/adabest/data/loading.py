@@ -12,6 +12,7 @@ from adabest.data.catalog import OFFICIAL
 from adabest.data.dataset import Dataset, from_npz
 from adabest.data.digits import digits
 from adabest.data.huggingface import huggingface
+from adabest.data.image_folder import images
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
@@ -26,6 +27,7 @@ DATASETS: Registry[Callable[..., Dataset]] = Registry(
         "digits": digits,
         **{name: functools.partial(load_official, spec) for name, spec in OFFICIAL.items()},
         "huggingface": huggingface,
+        "images": images,
         "leaf": leaf,
         "synthetic": synthetic,
         "table": table,

@@ -116,9 +116,9 @@ class Sheet:
                 f"{self.title}, {self.place(row)}, column {self.columns[column]!r}: {self.inputs[row, column]} isn't a "
                 "finite number of float32; replace it, or leave the row out"
             )
-        for column, texts in self.texts.items():
+        for name, texts in self.texts.items():
             if "" in texts:
-                raise empty_cell(self.title, self.place(list(texts).index("")), column)
+                raise empty_cell(self.title, self.place(list(texts).index("")), name)
 
 
 def empty_cell(title: str, place: str, column: str) -> InputError:
@@ -169,7 +169,7 @@ def dataset_of(
     elif roles.split is not None:
         test = _split_rows(training, roles.split)
     else:
-        test = _share_rows(training.title, numbers, float(test_share or 0))
+        test = share_rows(training.title, "rows", numbers, float(test_share or 0))
     if standardise:
         deviation = inputs[~test].std(axis=0)
         inputs = (inputs - inputs[~test].mean(axis=0)) / np.where(deviation > 0, deviation, 1)
@@ -178,8 +178,9 @@ def dataset_of(
         owners, _ = numbered(training.texts[roles.client])
         clients = owners[~test[: len(owners)]]
     inputs = inputs.astype(np.float32)
-    dataset = from_arrays(inputs[~test], numbers[~test], inputs[test], numbers[test], clients=clients, name=name)
-    return dataclasses.replace(dataset, classes=max(len(names), dataset.classes), names=names)
+    return from_arrays(
+        inputs[~test], numbers[~test], inputs[test], numbers[test], clients=clients, name=name, names=names
+    )
 
 
 def numbered(texts: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -268,12 +269,22 @@ def _split_rows(sheet: Sheet, column: str) -> np.ndarray:
     return test
 
 
-def _share_rows(title: str, labels: np.ndarray, share: float) -> np.ndarray:
-    """A mask of the test rows: a share of each class."""
+def share_rows(title: str, what: str, labels: np.ndarray, share: float) -> np.ndarray:
+    """A mask of the test samples: a share of each class, always the same.
+
+    Args:
+        title: The data, for messages.
+        what: What its samples are called there.
+        labels: The labels of all samples, from 0.
+        share: The share.
+
+    Raises:
+        InputError: If it leaves no sample to train or to test.
+    """
     samples = round(share * len(labels)) if 0 < share < 1 else 0
     if not 0 < samples < len(labels):
         raise InputError(
-            f"{title}: test_share = {share:g} of {len(labels):,} rows leaves none to train or to test; it should be "
+            f"{title}: test_share = {share:g} of {len(labels):,} {what} leaves none to train or to test; it should be "
             "between 0 and 1, as in test_share=0.2"
         )
     return stratified_test_split(labels, samples)
