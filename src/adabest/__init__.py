@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.scaffold_m import ScaffoldM
     from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
+    from adabest.data.frame import from_frame
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.comparison import Comparison, compare
@@ -86,6 +87,7 @@ _HOMES = {
     "experiments.tuning": ("Tuning", "tune"),
     "experiments.verification": ("verify",),
     "costs.round_costs": ("RoundCosts", "round_costs"),
+    "data.frame": ("from_frame",),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
     "paper.forecast": ("Forecast", "forecast"),
@@ -144,6 +146,7 @@ __all__ = [
     "datasets",
     "forecast",
     "from_arrays",
+    "from_frame",
     "illustrate",
     "list_runs",
     "load",

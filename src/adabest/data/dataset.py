@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from adabest.data.inputs import Inputs
 from adabest.data.npz import read_npz
 from adabest.errors import InputError
+from adabest.machine import refuse_beyond_memory
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _CLIENTS = "clients"
@@ -56,6 +58,7 @@ class Dataset:
         defaults: The default settings of runs on it.
         clients: The client of each training sample, int64 from 0 without gaps, if the data set comes split by client;
             else None.
+        names: The names of the classes, where they have some; else empty. No result depends on them.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Dataset:
     std: Tensor = dataclasses.field(default_factory=lambda: torch.tensor(1.0, dtype=torch.float32))
     defaults: Defaults = Defaults()
     clients: Tensor | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self.name, {key: getattr(self, key) for key in _ARRAYS})
@@ -79,6 +83,10 @@ class Dataset:
         _check_classes(self.name, self.classes, len(self.y_train) + len(self.y_test))
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
+        if self.names and (len(self.names) != self.classes or not all(isinstance(name, str) for name in self.names)):
+            raise InputError(
+                f"data set {self.name}: names should hold one text for each of the {self.classes} classes, or nothing"
+            )
         if self.holds_ids and (bool((self.mean != 0).any()) or bool((self.std != 1).any())):
             raise InputError(
                 f"data set {self.name}: its inputs are whole numbers, which are ids and aren't normalised; leave mean "
@@ -169,8 +177,9 @@ def from_arrays(
     clients: Any = None,
     name: str = "arrays",
     defaults: Defaults | None = None,
+    names: tuple[str, ...] = (),
 ) -> Dataset:
-    """Makes a data set of NumPy arrays or tensors.
+    """Makes a data set of NumPy arrays, tensors, frames of numbers, or SciPy's sparse matrices, which become dense.
 
     Floating-point inputs are used as they are. Bytes are taken for pixels and standardised by the mean and the standard
     deviation of all training pixels. Whole numbers of any other type are ids, such as those of tokens, for a model that
@@ -178,16 +187,20 @@ def from_arrays(
 
     Args:
         x_train: Training inputs, samples first.
-        y_train: Training labels, whole numbers from 0.
+        y_train: Training labels: whole numbers from 0, or texts, which are mapped to such numbers in sorted order and
+            kept as names of classes.
         x_test: Test inputs.
         y_test: Test labels.
         clients: The client of each training sample, as a number or a text.
         name: The data set's name.
         defaults: The default settings of runs on it.
+        names: The names of all classes, where they have some.
 
     Raises:
         InputError: If the arrays don't fit together; the message names the array.
     """
+    if not names:
+        y_train, y_test, names = _number_texts(name, y_train, y_test)
     arrays = dict(zip(_ARRAYS, map(as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
     if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
         wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
@@ -201,7 +214,8 @@ def from_arrays(
     classes = int(torch.cat([arrays["y_train"], arrays["y_test"]]).max()) + 1
     return Dataset(
         name=name,
-        classes=classes,
+        classes=max(classes, len(names)),
+        names=tuple(names),
         defaults=defaults or Defaults(),
         clients=None if clients is None else _number_clients(name, clients),
         **arrays,
@@ -248,9 +262,11 @@ def as_tensor(key: str, value: Any) -> Tensor:
     """
     try:
         if isinstance(value, Tensor):
-            tensor = value.detach().cpu()
+            if value.layout != torch.strided:
+                _refuse_dense_beyond_memory(key, value.shape, value.dtype.itemsize)
+            tensor = value.detach().cpu().to_dense()
         else:
-            array = np.asarray(value)
+            array = _as_array(key, value)
             tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # always a copy
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{key} can't be used as numbers: {error}") from error
@@ -270,6 +286,47 @@ def as_tensor(key: str, value: Any) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
 
 
+def _as_array(key: str, value: Any) -> np.ndarray:
+    """A value as an array; SciPy's sparse ones, which NumPy takes for one object, are made dense."""
+    if type(value).__module__.startswith("scipy.sparse"):
+        _refuse_dense_beyond_memory(key, value.shape, value.dtype.itemsize)
+        dense: np.ndarray = value.toarray()
+        return dense
+    return np.asarray(value)
+
+
+def _refuse_dense_beyond_memory(key: str, shape: Sequence[int], itemsize: int) -> None:
+    cells = {f"a dense array of shape {tuple(shape)}": 2 * math.prod(shape) * itemsize}  # it is copied once
+    refuse_beyond_memory(f"{key}, a sparse matrix,", cells, "choose fewer columns, or make them fewer by a projection")
+
+
+def _number_texts(name: str, y_train: Any, y_test: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    """Labels that are texts as numbers from 0, in sorted order, and the names of classes; others as they are."""
+    texts = [_as_texts(labels) for labels in (y_train, y_test)]
+    if texts[0] is None and texts[1] is None:
+        return y_train, y_test, ()
+    if texts[0] is None or texts[1] is None:
+        raise InputError(f"data set {name}: only one of y_train and y_test holds texts; labels of both should be alike")
+    names = sorted({*texts[0], *texts[1]})
+    number = {text: position for position, text in enumerate(names)}
+    mapped = [np.array([number[text] for text in split], np.int64) for split in texts if split is not None]
+    return mapped[0], mapped[1], tuple(names)
+
+
+def _as_texts(values: Any) -> list[str] | None:
+    """The texts in a list, an array or a column of a frame; None if it holds anything else."""
+    if isinstance(values, Tensor):
+        return None
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None  # ``as_tensor`` says what is wrong with it
+    if array.ndim != 1 or array.dtype.kind not in "UOT" or not len(array):
+        return None
+    texts = array.tolist()
+    return texts if all(isinstance(text, str) for text in texts) else None
+
+
 def _as_int64(complaint: str, tensor: Tensor) -> Tensor:
     whole = tensor.to(torch.int64)
     if tensor.dtype == torch.uint64 and bool((whole < 0).any()):
@@ -279,7 +336,8 @@ def _as_int64(complaint: str, tensor: Tensor) -> Tensor:
 
 def _number_clients(name: str, clients: Any) -> Tensor:
     """The clients of samples as numbers from 0, in the order of the clients' names."""
-    names = np.asarray(clients)
+    texts = _as_texts(clients)
+    names = np.asarray(clients if texts is None else texts)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
         raise InputError(f"data set {name}: clients should be one number or text a sample, not {names.dtype}")
     return torch.from_numpy(np.unique(names, return_inverse=True)[1].astype(np.int64))

@@ -12,9 +12,11 @@ from adabest.data.catalog import OFFICIAL
 from adabest.data.dataset import Dataset, from_npz
 from adabest.data.digits import digits
 from adabest.data.huggingface import huggingface
+from adabest.data.image_folder import images
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
+from adabest.data.table import table
 from adabest.errors import InputError
 from adabest.registry import Option, Registry, blaming, check_options, options_of, shown, split_specification
 
@@ -25,8 +27,10 @@ DATASETS: Registry[Callable[..., Dataset]] = Registry(
         "digits": digits,
         **{name: functools.partial(load_official, spec) for name, spec in OFFICIAL.items()},
         "huggingface": huggingface,
+        "images": images,
         "leaf": leaf,
         "synthetic": synthetic,
+        "table": table,
     },
 )
 

@@ -26,12 +26,14 @@ class CutPartition:
         clients: Which samples each client has, and which clients train.
         statistics: Its numbers by name.
         table: The statistics as a table.
+        names: The names of the classes, where they have some.
     """
 
     config: Config
     clients: Partition
     statistics: Mapping[str, Any]
     table: Table
+    names: tuple[str, ...] = ()
 
     def draw(self, out: str | Path) -> list[Path]:
         """Draws a heat map of how many samples of each class each client has.
@@ -47,7 +49,7 @@ class CutPartition:
         """
         entropy = self.clients.label_entropy
         title = f"{self.config.dataset}, {self.config.partition}, mean label entropy {entropy:.2f}"
-        return save_figure(partition_figure(self.clients, title), out)
+        return save_figure(partition_figure(self.clients, title, self.names), out)
 
 
 def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
@@ -63,5 +65,6 @@ def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
     with naming(named_in(settings)):
         config, components = resolve(settings)
         clients = cut_partition(config, components)
-    statistics = partition_statistics(clients)
-    return CutPartition(config, clients, statistics, facts_table(statistics, "partition"))
+    names = components.dataset.names
+    statistics = partition_statistics(clients) | ({"classes": list(names)} if names else {})
+    return CutPartition(config, clients, statistics, facts_table(statistics, "partition"), names)

@@ -115,8 +115,23 @@ def _lower_limit(runs: Sequence[Measured], metric: str) -> float:
     return max(0.0, min(drawn, default=0.0) - 0.12)
 
 
-def partition_figure(partition: Partition, title: str = "") -> Figure:
-    """How many samples of each class each client has, clients sorted by their largest class."""
+_MOST_NAMES = 30  # names of classes that are legible beside a heat map
+_LETTERS = 24  # of such a name
+
+
+def _shortened(name: str) -> str:
+    """A name from somebody's data as a figure shows it: not too long, and without formulas."""
+    return (name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…").replace("$", r"\$")
+
+
+def partition_figure(partition: Partition, title: str = "", names: Sequence[str] = ()) -> Figure:
+    """How many samples of each class each client has, clients sorted by their largest class.
+
+    Args:
+        partition: The partition.
+        title: What stands above.
+        names: The names of the classes, which are shown while there is room for them.
+    """
     figure = Figure(figsize=(9, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -125,6 +140,8 @@ def partition_figure(partition: Partition, title: str = "") -> Figure:
         partition.label_counts[largest_class].T, aspect="auto", interpolation="nearest", origin="lower", cmap=HEAT_MAP
     )
     axes.set(xlabel="clients, sorted by their largest class", ylabel="class", title=title)
+    if 0 < len(names) <= _MOST_NAMES:
+        axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
     figure.colorbar(image, label="samples")
     return figure
 

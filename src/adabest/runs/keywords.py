@@ -21,7 +21,7 @@ class SharedSettings(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 
@@ -218,7 +218,7 @@ class PartitionSettings(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 
@@ -310,7 +310,7 @@ class Objects(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 

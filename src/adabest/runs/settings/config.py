@@ -31,7 +31,8 @@ class Config:
         Meaning(
             "data",
             "Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or "
-            "module:function, with options as in leaf,path=femnist, huggingface,path=folder,client=writer or "
+            "module:function, with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, "
+            "huggingface,path=folder,client=writer or "
             "synthetic,samples=1000000,shape=3x32x32.",
             instead="all runs share their data",
             partition=True,
