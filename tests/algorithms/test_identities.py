@@ -31,7 +31,7 @@ from tiny_digits import digits_task, simulate_digits
 from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm, Population, ServerContext
+from adabest.algorithms.base import Algorithm, Population, ServerContext, UndeclaredMeanError
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
@@ -517,7 +517,9 @@ def test_a_weighted_mean_by_hand() -> None:
 
 def test_a_mean_that_was_not_declared_is_refused_by_name() -> None:
     reduced = reduce_pairs(FedAvg.means, [(0, FedAvg.Reply(vector(1.0), vector(2.0)))])
-    with pytest.raises(KeyError, match=r"no mean of 'model' under 'one': it isn't declared.*model under samples"):
+    with pytest.raises(
+        UndeclaredMeanError, match=r"no mean of 'model' under 'one': it isn't declared.*model under samples"
+    ):
         reduced.mean("model")
 
 

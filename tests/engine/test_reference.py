@@ -154,7 +154,9 @@ class TestReduction:
 
     def test_an_undeclared_mean_is_named(self) -> None:
         replies = reduce_pairs({"model": ("one",)}, [(0, self.Reply(torch.zeros(1), torch.ones(1)))])
-        with pytest.raises(KeyError, match=r"'model' under 'samples': it isn't declared.*model under one"):
+        with pytest.raises(
+            InputError, match=r"'model' under 'samples': it isn't declared.*model under one\. .*one\", \"samples"
+        ):
             replies.mean("model", "samples")
 
 

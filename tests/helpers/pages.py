@@ -28,6 +28,15 @@ CONFIG = Config(
     rounds=8,
 )
 MACHINE = {"python": "3.11", "device": "cpu"}
+IDENTITY = {
+    "dataset": "made up",
+    "classes": 2,
+    "mean": 0.0,
+    "std": 1.0,
+    "input_shape": [1, 8, 8],
+    "initial_model": "made up",
+    "parameters": 9,
+}
 
 
 def make_run(accuracies: Mapping[int, float] | None = None, status: str = "finished", **changes: Any) -> Run:
@@ -66,7 +75,7 @@ def store(run: Run, folder: Path) -> Path:
     reason = {} if run.reason is None else {"reason": run.reason}
     place.write_json("status.json", {"status": run.status, "round": run.round, **reason})
     if run.identity:
-        place.write_json("identity.json", run.identity)
+        place.write_json("identity.json", IDENTITY | run.identity)
     place.write_json("environment.json", run.environment)
     for row in run.metrics:
         place.append("metrics.jsonl", row)

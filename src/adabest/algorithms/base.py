@@ -140,8 +140,12 @@ class ServerContext:
         return self.known_population
 
 
-class UndeclaredPopulationError(Exception):
+class UndeclaredPopulationError(InputError):
     """An algorithm read |S^t| or n̄ without declaring ``needs_population``."""
+
+
+class UndeclaredMeanError(InputError):
+    """An algorithm asked for a mean that isn't in ``Algorithm.means``, or of a field that its replies lack."""
 
 
 class Replies(ABC):
@@ -160,6 +164,9 @@ class Replies(ABC):
         Args:
             field: The field x to average.
             weight: ``one``, or a scalar field v of the same reply. The pair must stand in ``Algorithm.means``.
+
+        Raises:
+            UndeclaredMeanError: If it doesn't, or the replies of this phase lack the field or the weight.
         """
 
     def total(self, field: str) -> Tensor:

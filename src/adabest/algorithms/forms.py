@@ -82,7 +82,7 @@ def find_fault(kind: type[Any], given: Any, like: Tensor, *, leading: tuple[int,
     if tuple(there) != tuple(forms):
         return f"it has the fields {_listed(there)}; they should be {_listed(forms)}"
     for name, value in zip(forms, given, strict=True):
-        fault = _fault_of_field(forms[name], value, like, leading)
+        fault = fault_of_field(forms[name], value, like, leading)
         if fault is not None:
             return f"its field {name} {fault}"
     return None
@@ -96,7 +96,8 @@ def blank(kind: type[Any], like: Tensor) -> Any:
     )
 
 
-def _fault_of_field(form: Form | None, value: Any, like: Tensor, leading: tuple[int, ...]) -> str | None:
+def fault_of_field(form: Form | None, value: Any, like: Tensor, leading: tuple[int, ...] = ()) -> str | None:
+    """What is wrong with the shape or the type of a field; None if nothing is. See ``find_fault``."""
     if not isinstance(value, Tensor):
         return f"is a {type(value).__name__}; it should be a tensor"
     if form is None:

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from adabest.algorithms.base import Work
 from adabest.algorithms.forms import blank, find_fault
+from adabest.engine import algorithm_calls as calls
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, Evaluators, MakeEvaluator
@@ -161,7 +161,7 @@ def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
         own = slice(first, first + len(clients))
         states = stacked_states([request.clients[client] for client in clients])
         context = context_of(request.context, steps[own], samples[own])
-        correction = request.algorithm.client_start(states, request.message, context)
+        correction = calls.correction(request.algorithm, states, request.message, context, leading=(len(clients),))
         jobs.append(TrainingJob(request, clients, table, first, states, context, correction))
         first = own.stop
     return jobs
@@ -179,14 +179,14 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
     algorithm, like = request.algorithm, request.message.cloud
-    states, replies = algorithm.client_finish(job.states, request.message, result.models, job.context)
+    states, replies = calls.finish(algorithm, job.states, request.message, result.models, job.context, leading=(count,))
     kind = algorithm.reply_type(request.context.phase)
-    replies = _for_each(replies, count) if hasattr(replies, "_fields") else replies
+    states, replies = (calls.expanded(each, (count,)) for each in (states, replies))
     fault = find_fault(kind, replies, like, leading=(count,))
     return Answers(
         clients=job.clients,
         # On a GPU nobody waits for the answer; there the simulation looks at them later.
-        states=_for_each(states, count) if like.is_cuda else sound_states(_for_each(states, count), job.states),
+        states=states if like.is_cuda else sound_states(states, job.states),
         replies=replies if fault is None else stacked_states([blank(kind, like)] * count),
         steps=[0] * count if result.scores is None else job.steps,
         scores=() if result.scores is None else (result.scores,),
@@ -197,10 +197,3 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
 def _current_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Makes a GPU the current one, on which kernels are launched and steps captured, whatever the tensors' device."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _for_each(stacked: Any, clients: int) -> Any:
-    """A state or reply of several clients; what has no dimension for the clients is the same for all of them."""
-    return type(stacked)(
-        *(f.expand(clients, *f.shape) if isinstance(f, Tensor) and f.ndim <= 1 else f for f in stacked)
-    )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Work
+from adabest.engine.algorithm_calls import client_models
 from adabest.engine.arrival import Arrival
 from adabest.engine.client_store import ClientStore, OneByOne, Pieces
 from adabest.engine.estimate_norms import estimate_norms
@@ -270,7 +271,7 @@ def _models(received: Received) -> Tensor | None:
     request = received.request
     if request.work is not Work.TRAIN:
         return None
-    return request.algorithm.client_model(request.message, _answers(received).replies, request.context)
+    return client_models(request.algorithm, request.message, _answers(received).replies, request.context)
 
 
 def _accepted_or_before(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from adabest.engine import algorithm_calls as calls
 from adabest.engine.interface import Request, client_context, stacked_context, stacked_states
 
 _STACKED_CLIENTS = 32  # whose states are in memory a second time
@@ -22,7 +23,7 @@ def estimate_norms(request: Request) -> Tensor:
     norms = list[Tensor]()
     for client, state in request.clients.items():
         context = client_context(request.task, client, request.message, request.context)
-        estimate = request.algorithm.client_estimate(state, request.message, context)
+        estimate = calls.client_estimates(request.algorithm, state, request.message, context)
         if estimate is not None:
             norms.append(torch.linalg.vector_norm(estimate, dtype=torch.float64))
     return torch.stack(norms) if norms else _none(request)
@@ -36,7 +37,8 @@ def stacked_norms(request: Request) -> Tensor:
         some = slice(first, first + _STACKED_CLIENTS)
         states = stacked_states([request.clients[client] for client in everyone[some]])
         context = replace(whole, steps=whole.steps[some], samples=whole.samples[some])
-        estimate = request.algorithm.client_estimate(states, request.message, context)
+        leading = (len(everyone[some]),)
+        estimate = calls.client_estimates(request.algorithm, states, request.message, context, leading=leading)
         if estimate is None:
             return _none(request)
         norms.append(norms_of_rows(estimate))

@@ -128,6 +128,7 @@ class Verdict:
     Attributes:
         clients: The clients.
         accepted: Whether each reply is.
+        faults: What is wrong with the names, shapes or types of replies, by client.
     """
 
     def __init__(
@@ -149,7 +150,8 @@ class Verdict:
             faults: What is wrong with the names, shapes or types of replies, by client.
         """
         self.clients, self.accepted = clients, accepted
-        self._facts, self._columns, self._faults = facts, columns, faults
+        self.faults = faults
+        self._facts, self._columns = facts, columns
 
     def accepted_clients(self) -> list[int]:
         """The clients whose replies are accepted."""
@@ -170,8 +172,8 @@ class Verdict:
 
     def _reason(self, place: int, scores: ClientScores | None) -> str:
         client, columns = self.clients[place], self._columns
-        if client in self._faults:
-            return self._faults[client]
+        if client in self.faults:
+            return self.faults[client]
         assert columns is not None
         assert self._facts is not None
         split = [len(columns.sizes), len(columns.weights), len(columns.norms), len(columns.norms)]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adabest.algorithms.base import Replies
+from adabest.algorithms.base import Replies, UndeclaredMeanError
 from adabest.engine.arrival import send
 from adabest.errors import Diverged
 
@@ -34,14 +34,8 @@ class ReducedReplies(Replies):
 
     def mean(self, field: str, weight: str = "one") -> Tensor:
         """The mean of a field under a weight."""
-        try:
-            return self._means[field, weight]
-        except KeyError:
-            there = ", ".join(f"{f} under {w}" for f, w in self._means)
-            raise KeyError(
-                f"there is no mean of {field!r} under {weight!r}: it isn't declared in the algorithm's `means`, or the "
-                f"replies lack the field or the weight (there is: {there})"
-            ) from None
+        self._refuse_undeclared(field, weight)
+        return self._means[field, weight]
 
     def all_means(self) -> list[Tensor]:
         """All means that there are."""
@@ -49,8 +43,21 @@ class ReducedReplies(Replies):
 
     def total(self, field: str) -> Tensor:
         """The sum of a field of counts: exact up to 2⁵³."""
+        self._refuse_undeclared(field, "one")
         values: Tensor = getattr(self._replies, field)
         return values.sum(dim=0, dtype=torch.float64)
+
+    def _refuse_undeclared(self, field: str, weight: str) -> None:
+        if (field, weight) in self._means:
+            return
+        declared = [w for f, w in self._means if f == field]
+        weights = "".join(f'"{w}", ' for w in [*declared, weight])
+        there = ", ".join(f"{f} under {w}" for f, w in self._means) or "none"
+        raise UndeclaredMeanError(
+            f"there is no mean of {field!r} under {weight!r}: it isn't declared in the algorithm's `means`, or the "
+            f"replies of this phase lack the field or the weight. There is: {there}. For fields of the Reply, the "
+            f'class should say `means = {{"{field}": ({weights.strip()}), ...}}`'
+        )
 
 
 def reduce_replies(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import ClientContext, Correction, Work
 from adabest.algorithms.forms import blank, find_fault
+from adabest.engine import algorithm_calls as calls
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, evaluate_one_by_one
 from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, TrainingScores, client_context, stacked_states
@@ -48,13 +49,13 @@ class ReferenceEngine:
         context = client_context(task, client, message, request.context)
         steps = list[tuple[Tensor, Tensor]]()
         with self._observer("client"):
-            correction = algorithm.client_start(state, message, context)
+            correction = calls.correction(algorithm, state, message, context)
             if request.work is Work.TRAIN:
                 result = self._train(request, client, correction, context, steps)
             else:
                 self._heartbeat()
                 result = task.full_gradient(correction.start, client)
-            new_state, reply = algorithm.client_finish(state, message, result, context)
+            new_state, reply = calls.finish(algorithm, state, message, result, context)
         scores = _scores(client, steps) if request.work is Work.TRAIN else None
         return _Answer(client, sound_states(new_state, state), reply, len(steps), scores)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
+from adabest.engine.algorithm_calls import server_step
 
 _PLAIN = (bool, int, float, str, type(None))
 _ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
@@ -27,7 +28,7 @@ class ServerStep(NamedTuple):
     def alone(self) -> Update | Exception:
         """The result, by itself, or the exception that ends this run."""
         try:
-            return self.algorithm.server_step(self.server, self.cloud, self.replies, self.context)
+            return server_step(self.algorithm, self.server, self.cloud, self.replies, self.context)
         except Exception as error:  # is raised in the run that asked
             return error
 
@@ -89,7 +90,7 @@ def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
     first = steps[0]
     server = type(first.server)(*map(torch.stack, zip(*(step.server for step in steps), strict=True)))
     cloud = torch.stack([step.cloud for step in steps])
-    together = first.algorithm.server_step(server, cloud, _StackedReplies(steps), first.context)
+    together = server_step(first.algorithm, server, cloud, _StackedReplies(steps), first.context)
     rows: dict[int, Sequence[Tensor]] = {}  # by id: what is one tensor in the result stays one tensor in each run's
 
     def own(field: Tensor, run: int) -> Tensor:

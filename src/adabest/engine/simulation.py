@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Update, Work
+from adabest.engine import algorithm_calls as calls
 from adabest.engine.client_side import ClientSide, LocalClients
 from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
@@ -124,7 +125,7 @@ class Simulation:
         self._roster = self._roster_before_round_one()
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
-        fresh = algorithm.client_init(self._initial)
+        fresh = calls.initial_client(algorithm, self._initial)
         cohort = max(1, round(self._attendance.participation * len(self._clients)))
         self._memory.refuse_too_little(cohort, message_bytes([*fresh, self._initial]))
         self._client_side = client_side(algorithm, task, self._initial, self._memory)
@@ -136,7 +137,7 @@ class Simulation:
             round=0,
             cloud=self._initial,
             aggregate=self._initial,
-            server=algorithm.server_init(self._initial),
+            server=calls.initial_server(algorithm, self._initial),
             h=None,
             scored=scored,
             averaged=None if self._rules.average_from is None else AveragedModel.empty(self._initial),
@@ -296,7 +297,7 @@ class Simulation:
                 cohort=len(health.received[-1].clients) if answered else 0,
                 present=self._roster.size,
                 estimate_norms=self._estimate_norms(after),
-                server_numbers=self._algorithm.server_numbers(after.server),
+                server_numbers=calls.server_numbers(self._algorithm, after.server),
             )
         except Diverged:
             self.state = replace(self.state, notes=after.notes)
@@ -418,7 +419,7 @@ class Simulation:
         for phase, work in enumerate(self._algorithm.phases):
             context = self.context(after.round, phase)
             with self.observer("server"):
-                message = self._algorithm.downlink(after.server, after.cloud, context)
+                message = calls.message(self._algorithm, after.server, after.cloud, context)
             request = self._request(work, clients, message, context)._replace(
                 gate=self._rules.gate, remembered=after.remembered_norms.get(phase)
             )
@@ -426,6 +427,8 @@ class Simulation:
             if assumed and isinstance(answers, Answers) and answers.faults:
                 return None
             one = self._client_side.receive(request, answers, assumed=assumed)
+            if after.round == 1:
+                calls.refuse_wrong_replies(self._algorithm, one.verdict.faults, len(one.clients))
             received.append(one)
             after = replace(
                 after,
@@ -441,6 +444,7 @@ class Simulation:
             with self.observer("server"):
                 replies, doubt = one.reduce()
                 update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
+            calls.check_update(self._algorithm, update, after.cloud)
             doubts += [] if doubt is None else [doubt]
             after = replace(after, server=update.server, aggregate=update.aggregate, cloud=update.cloud, h=update.h)
             if phase + 1 < len(self._algorithm.phases):
@@ -497,7 +501,7 @@ class Simulation:
         if self._algorithm.needs_population and self._roster.size == 0:
             return after.cloud.new_empty(0, dtype=torch.float64)
         context = self.context(after.round + 1)
-        message = self._algorithm.downlink(after.server, after.cloud, context)
+        message = calls.message(self._algorithm, after.server, after.cloud, context)
         request = self._request(self._algorithm.phases[0], {}, message, context)
         return self._client_side.estimate_norms(after.clients, request)
 

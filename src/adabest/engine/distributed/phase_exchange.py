@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import Work
 from adabest.algorithms.forms import forms_of
+from adabest.engine.algorithm_calls import client_models
 from adabest.engine.distributed.parcels import packed, packed_length, unpacked
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.run_share import RunShare
@@ -84,7 +85,7 @@ class RunPhase:
         self.share.prepare_states(answers)
         if self.request.work is Work.TRAIN:
             request = self.request
-            self.models = request.algorithm.client_model(request.message, answers.replies, request.context)
+            self.models = client_models(request.algorithm, request.message, answers.replies, request.context)
 
     def report(self) -> Any:
         """What rank 0 is told of the clients that have trained here."""

@@ -1,0 +1,228 @@
+"""Calls of an algorithm's functions, with a check of the form of what each returns.
+
+PyTorch stretches a wrong shape where it can: an aggregate of one number would become a model of equal numbers, and a
+vector in float64 would change the type of all that follows. So whatever an algorithm returns is held against what it
+declares, and against the model it was given, on every engine and in every round. Only shapes and types are looked at,
+which waits for no device.
+
+Replies are the exception: one that isn't of its form is left out by the gate, since in a federation it may be a single
+client's fault. If in the first round all are wrong, it is the algorithm's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adabest.algorithms.base import (
+    Algorithm,
+    ClientContext,
+    Correction,
+    Replies,
+    ServerContext,
+    UndeclaredMeanError,
+    Update,
+)
+from adabest.algorithms.forms import Form, fault_of_field, find_fault, forms_of
+from adabest.errors import InputError
+
+
+def initial_server(algorithm: Algorithm, cloud: Tensor) -> Any:
+    """The server's state before the first round."""
+    state = algorithm.server_init(cloud)
+    _check_tuple(algorithm, "server_init", algorithm.server_type(), state, cloud)
+    return state
+
+
+def initial_client(algorithm: Algorithm, cloud: Tensor) -> Any:
+    """The state of a client that never took part."""
+    state = algorithm.client_init(cloud)
+    _check_tuple(algorithm, "client_init", algorithm.client_type(), state, cloud)
+    return state
+
+
+def message(algorithm: Algorithm, server: Any, cloud: Tensor, context: ServerContext) -> Any:
+    """The message of a phase."""
+    kind = algorithm.message_type(context.phase)
+    if "cloud" not in forms_of(kind):
+        fields = ", ".join(forms_of(kind)) or "nothing"
+        raise _error(algorithm, f"declares a {kind.__name__} of {fields}; one of its fields should be cloud: Model")
+    sent = algorithm.downlink(server, cloud, context)
+    _check_tuple(algorithm, "downlink", kind, sent, cloud)
+    return sent
+
+
+def correction(
+    algorithm: Algorithm, states: Any, sent: Any, context: ClientContext, *, leading: tuple[int, ...] = ()
+) -> Correction:
+    """The start of one client's training, or of several clients', and the correction of their gradients.
+
+    Args:
+        algorithm: The algorithm.
+        states: What they keep.
+        sent: The message.
+        context: Their context.
+        leading: ``(clients,)`` where several are computed at once. What is the same for all may lack it.
+    """
+    found = algorithm.client_start(states, sent, context)
+    if not isinstance(found, Correction):
+        raise _wrong_kind(algorithm, "client_start", found, "a Correction")
+    fault = _correction_fault(found, sent.cloud, leading)
+    if fault is not None:
+        raise _error(algorithm, f"client_start returned a Correction that can't be used: {fault}")
+    return found
+
+
+def finish(
+    algorithm: Algorithm,
+    states: Any,
+    sent: Any,
+    model: Tensor,
+    context: ClientContext,
+    *,
+    leading: tuple[int, ...] = (),
+) -> tuple[Any, Any]:
+    """What one client keeps and replies, or several; the form of replies isn't checked here.
+
+    Args:
+        algorithm: The algorithm.
+        states: What they kept.
+        sent: The message.
+        model: The result of their work.
+        context: Their context.
+        leading: ``(clients,)`` where several are computed at once. What is the same for all may lack it.
+    """
+    found = algorithm.client_finish(states, sent, model, context)
+    if not (isinstance(found, tuple) and len(found) == 2 and not hasattr(found, "_fields")):
+        raise _wrong_kind(algorithm, "client_finish", found, "two things: what the client keeps, and its reply")
+    kept = found[0]
+    _check_tuple(algorithm, "client_finish", algorithm.client_type(), kept, sent.cloud, leading=leading)
+    return found
+
+
+def server_step(algorithm: Algorithm, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+    """The result of a server step, of one run or of several stacked ones; see ``check_update`` for its form."""
+    try:
+        found = algorithm.server_step(server, cloud, replies, context)
+    except UndeclaredMeanError as error:
+        raise _error(algorithm, f"in server_step, {error}") from None
+    if not isinstance(found, Update):
+        raise _wrong_kind(algorithm, "server_step", found, "an Update")
+    return found
+
+
+def check_update(algorithm: Algorithm, update: Update, cloud: Tensor) -> None:
+    """Refuses the result of a run's server step that doesn't have the declared form.
+
+    Args:
+        algorithm: The algorithm.
+        update: The result.
+        cloud: The cloud model before.
+
+    Raises:
+        InputError: With what came, and what would be right.
+    """
+    for name, form in {"aggregate": Form.MODEL, "cloud": Form.MODEL, "h": Form.VECTOR}.items():
+        value = getattr(update, name)
+        fault = None if name == "h" and value is None else fault_of_field(form, value, cloud)
+        if fault is not None:
+            raise _error(algorithm, f"server_step returned an Update that can't be used: its field {name} {fault}")
+    _check_tuple(algorithm, "server_step", algorithm.server_type(), update.server, cloud)
+
+
+def client_models(algorithm: Algorithm, sent: Any, replies: Any, context: ServerContext) -> Tensor | None:
+    """The models of the clients that replied, ``[clients, P]``; None if they can't be told."""
+    models = algorithm.client_model(sent, replies, context)
+    if models is not None:
+        fault = fault_of_field(Form.MODEL, models, sent.cloud, (len(replies[0]),))
+        if fault is not None:
+            raise _error(algorithm, f"client_model returned what can't be a model: it {fault}")
+    return models
+
+
+def client_estimates(
+    algorithm: Algorithm, states: Any, sent: Any, context: ClientContext, *, leading: tuple[int, ...] = ()
+) -> Tensor | None:
+    """h_i of one client, or of several; None if the algorithm has none."""
+    found = algorithm.client_estimate(states, sent, context)
+    if found is not None:
+        fault = fault_of_field(Form.VECTOR, found, sent.cloud, leading)
+        if fault is not None:
+            raise _error(algorithm, f"client_estimate returned what can't be an h_i: it {fault}")
+    return found
+
+
+def server_numbers(algorithm: Algorithm, server: Any) -> Mapping[str, Tensor]:
+    """Numbers of the server's state that become metrics."""
+    found = algorithm.server_numbers(server)
+    if not isinstance(found, Mapping):
+        raise _wrong_kind(algorithm, "server_numbers", found, "a mapping of names and numbers")
+    for name, value in found.items():
+        if torch.as_tensor(value).numel() != 1:
+            shape = list(torch.as_tensor(value).shape)
+            raise _error(algorithm, f"server_numbers returned {name} of the shape {shape}; it should be one number")
+    return found
+
+
+def refuse_wrong_replies(algorithm: Algorithm, faults: Mapping[int, str], clients: int) -> None:
+    """Refuses an algorithm all of whose replies in the first round are of the wrong form.
+
+    Args:
+        algorithm: The algorithm.
+        faults: What is wrong with the names, shapes or types of replies, by client.
+        clients: How many replied.
+
+    Raises:
+        InputError: If all are wrong.
+    """
+    if faults and len(faults) == clients:
+        fault = next(iter(faults.values()))
+        raise _error(algorithm, f"client_finish returned a reply that can't be used: {fault}")
+
+
+def _check_tuple(
+    algorithm: Algorithm, method: str, kind: type[Any], given: Any, like: Tensor, *, leading: tuple[int, ...] = ()
+) -> None:
+    """Refuses a state or a message that doesn't have the declared form; see ``correction`` for ``leading``."""
+    fault = find_fault(kind, expanded(given, leading), like, leading=leading)
+    if fault is not None:
+        raise _error(algorithm, f"{method} returned a {kind.__name__} that can't be used: {fault}")
+
+
+def expanded(given: Any, leading: tuple[int, ...]) -> Any:
+    """A state or reply of several clients; what has no dimension for the clients is the same for all of them."""
+    if not leading or not hasattr(given, "_fields"):
+        return given
+    return type(given)(*(f.expand(*leading, *f.shape) if isinstance(f, Tensor) and f.ndim <= 1 else f for f in given))
+
+
+def _correction_fault(found: Correction, like: Tensor, leading: tuple[int, ...]) -> str | None:
+    for name in ("start", "offset"):
+        value = getattr(found, name)
+        if name == "offset" and value is None:
+            continue
+        own = leading if isinstance(value, Tensor) and value.ndim > 1 else ()
+        fault = fault_of_field(Form.VECTOR, value, like, own)
+        if fault is not None:
+            return f"its {name} {fault}"
+    for name in ("scale", "rho", "rho_prime"):
+        value = getattr(found, name)
+        if isinstance(value, Tensor) and value.ndim > 0:
+            fault = fault_of_field(Form.NUMBER, value, like, leading if value.ndim > 1 else ())
+            if fault is not None:
+                return f"its {name} {fault}"
+        elif not isinstance(value, Tensor | int | float):
+            return f"its {name} is a {type(value).__name__}; it should be a number"
+    return None
+
+
+def _wrong_kind(algorithm: Algorithm, method: str, found: Any, right: str) -> InputError:
+    came = f"a {type(found).__name__}"
+    if isinstance(found, tuple) and not hasattr(found, "_fields"):
+        came += f" of {len(found)}"
+    return _error(algorithm, f"{method} returned {came}; it should return {right}")
+
+
+def _error(algorithm: Algorithm, words: str) -> InputError:
+    return InputError(f"algorithm {type(algorithm).__name__}: {words}")
