@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.comparison import Comparison, compare
+    from adabest.experiments.held_run import Run
     from adabest.experiments.partition import CutPartition, partition
     from adabest.experiments.report_page import write_report
     from adabest.experiments.resume import resume
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from adabest.runs.callbacks.base import Callback, Ending, RunView
     from adabest.runs.files.run_verification import Finding
     from adabest.runs.settings.config import Config
-    from adabest.runs.stored_run import Run
     from adabest.tasks.one_client import one_client_task
 
     __version__: str
@@ -79,6 +79,7 @@ _HOMES = {
     "errors": ("AdabestError", "InputError", "Interrupted"),
     "experiments.comparison": ("Comparison", "compare"),
     "experiments.sweep": ("sweep",),
+    "experiments.held_run": ("Run",),
     "experiments.partition": ("CutPartition", "partition"),
     "experiments.report_page": ("write_report",),
     "experiments.resume": ("resume",),
@@ -95,7 +96,6 @@ _HOMES = {
     "runs.callbacks.base": ("Callback", "Ending", "RunView"),
     "runs.files.run_verification": ("Finding",),
     "runs.settings.config": ("Config",),
-    "runs.stored_run": ("Run",),
     "tasks.one_client": ("one_client_task",),
 }
 

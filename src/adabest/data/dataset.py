@@ -41,7 +41,7 @@ class Defaults:
     augmentation: str = "none"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Dataset:
     """A classification data set.
 
@@ -113,6 +113,11 @@ class Dataset:
         two: Any = self.x_train[torch.arange(2) % len(self.y_train)]
         normalised: Tensor = (two.to(torch.float32) - self.mean) / self.std
         return normalised
+
+    def __repr__(self) -> str:
+        samples = f"{len(self.y_train)} training and {len(self.y_test)} test samples of shape {self.input_shape}"
+        owners = "" if self.clients is None else f", {int(self.clients.max()) + 1} clients"
+        return f"Dataset({self.name}: {samples}, {self.classes} classes{owners})"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

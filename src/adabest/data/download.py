@@ -99,7 +99,7 @@ def _undecoded(response: Any, **_: Any) -> None:
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True, force_jupyter=False))
 
 
 class _Bar:

@@ -1,24 +1,28 @@
 """Comparisons: several algorithms on the same clients, trained together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from adabest.algorithms.base import Algorithm
 from adabest.experiments.call import asked_for, refuse_callback_objects
+from adabest.experiments.held_run import Run
 from adabest.experiments.run_group import Asked, RunGroup, begun, make_runs, title_of
 from adabest.report.entries import by_validation
+from adabest.report.frame import as_frame
 from adabest.report.table import Table, comparison_table, sweep_table
 from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.keywords import SharedSettings
 from adabest.runs.settings.algorithm_specification import check_algorithms, refuse_hyperparameters
 from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
 from adabest.runs.settings.run_plan import Plan, plan_algorithms
-from adabest.runs.stored_run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A finished comparison.
 
@@ -35,6 +39,44 @@ class Comparison:
     entries: dict[str, list[Run]]
     table: Table
     files: list[Path]
+    _ranked: bool = field(default=False, kw_only=True, repr=False, compare=False)  # by validation accuracy: a sweep
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r}: {len(self.entries)} entries, {len(self.runs)} runs)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table."""
+        return self.table.html()
+
+    def plot(self, title: str | None = None) -> "Figure":
+        """The comparison's figure: accuracy and ‖θ‖ over rounds, as a figure of Matplotlib, which notebooks show.
+
+        Args:
+            title: The title. By default the settings that all runs share.
+        """
+        from adabest.report.figure import comparison_figure, sweep_figure  # imports Matplotlib
+
+        words = title_of(list(self.runs.values())) if title is None else title
+        if self._ranked:
+            return sweep_figure(by_validation(self.entries), words)
+        return comparison_figure(self.entries, words)
+
+    def to_pandas(self) -> Any:
+        """The metrics of all runs as a ``pandas.DataFrame``: one row per run and evaluated round.
+
+        The columns ``entry`` and ``seed`` come first.
+
+        Raises:
+            InputError: If pandas isn't installed.
+        """
+        return as_frame(
+            [
+                {"entry": label, "seed": run.config.seed, **row}
+                for label, runs in self.entries.items()
+                for run in runs
+                for row in run.metrics
+            ]
+        )
 
 
 def compare(
@@ -100,15 +142,11 @@ def make_and_report(
 
 
 def _report(comparison: RunGroup, target: float | None, *, sweep: bool) -> Comparison:
-    from adabest.report.figure import comparison_figure, save_figure, sweep_figure  # Matplotlib: not before the runs
+    from adabest.report.figure import save_figure  # imports Matplotlib: not before the runs
 
     folder, entries = comparison.folder, comparison.entries
-    title = title_of(list(comparison.runs.values()))
-    if sweep:
-        entries = by_validation(entries)
-        table, figure = sweep_table(entries, target), sweep_figure(entries, title)
-    else:
-        table, figure = comparison_table(entries, target), comparison_figure(entries, title)
+    entries = by_validation(entries) if sweep else entries
+    table = sweep_table(entries, target) if sweep else comparison_table(entries, target)
     texts = write_texts(folder, {"table.md": table.markdown(), "table.csv": table.csv()})
-    figures = save_figure(figure, folder / "figure")
-    return Comparison(folder, comparison.runs, entries, table, [*texts, *figures])
+    made = Comparison(folder, comparison.runs, entries, table, texts, _ranked=sweep)
+    return replace(made, files=[*texts, *save_figure(made.plot(), folder / "figure")])

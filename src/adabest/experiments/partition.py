@@ -5,19 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
+from matplotlib.figure import Figure
+
 from adabest.federation.partition import Partition
 from adabest.registry import naming
 from adabest.report.figure import partition_figure, save_figure
+from adabest.report.frame import as_frame
 from adabest.report.table import Table, facts_table
 from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.keywords import PartitionSettings
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import PARTITION_SETTINGS, Config
 from adabest.runs.settings.object_names import named_in
-from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.resolution import Components, resolve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CutPartition:
     """A data set that was dealt to clients.
 
@@ -35,6 +39,35 @@ class CutPartition:
     table: Table
     names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"CutPartition({self.config.dataset}, {self.config.partition}: {self.clients!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the statistics."""
+        return self.table.html()
+
+    def to_pandas(self) -> Any:
+        """Who has which samples: a ``pandas.DataFrame`` of ``client``, ``role`` and ``sample``, one row per sample.
+
+        ``sample`` counts the data set's training samples from 0; ``role`` is ``training`` or ``validation``.
+
+        Raises:
+            InputError: If pandas isn't installed.
+        """
+        client = np.repeat(np.arange(len(self.clients.samples)), self.clients.samples)
+        role = np.where(np.isin(client, self.clients.validation), "validation", "training")
+        return as_frame({"client": client, "role": role, "sample": self.clients.indices})
+
+    def plot(self, title: str | None = None) -> Figure:
+        """A heat map of how many samples of each class each client has, which notebooks show.
+
+        Args:
+            title: The title. By default the data set, the partition and its mean label entropy.
+        """
+        entropy = self.clients.label_entropy
+        usual = f"{self.config.dataset}, {self.config.partition}, mean label entropy {entropy:.2f}"
+        return partition_figure(self.clients, usual if title is None else title, self.names)
+
     def draw(self, out: str | Path) -> list[Path]:
         """Draws a heat map of how many samples of each class each client has.
 
@@ -47,9 +80,7 @@ class CutPartition:
         Raises:
             InputError: If they can't be written.
         """
-        entropy = self.clients.label_entropy
-        title = f"{self.config.dataset}, {self.config.partition}, mean label entropy {entropy:.2f}"
-        return save_figure(partition_figure(self.clients, title, self.names), out)
+        return save_figure(self.plot(), out)
 
 
 def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
@@ -64,7 +95,12 @@ def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
     refuse_unknown(settings, PARTITION_SETTINGS)
     with naming(named_in(settings)):
         config, components = resolve(settings)
-        clients = cut_partition(config, components)
+        return deal(config, components)
+
+
+def deal(config: Config, components: Components) -> CutPartition:
+    """The partition of complete settings."""
+    clients = cut_partition(config, components)
     names = components.dataset.names
     statistics = partition_statistics(clients) | ({"classes": list(names)} if names else {})
     return CutPartition(config, clients, statistics, facts_table(statistics, "partition"), names)

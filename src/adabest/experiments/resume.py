@@ -7,6 +7,7 @@ from typing import Unpack
 from adabest.errors import InputError
 from adabest.experiments.comparison import Comparison, make_comparison
 from adabest.experiments.comparison_file import recall, refuse_unproven
+from adabest.experiments.held_run import Run, read_run
 from adabest.experiments.sweep import make_sweep
 from adabest.experiments.tuning import make_tuning
 from adabest.registry import allowing, naming
@@ -15,7 +16,6 @@ from adabest.runs.execution import resume_run
 from adabest.runs.keywords import Objects
 from adabest.runs.results_file import experiment_in
 from adabest.runs.settings.algorithm_specification import merge
-from adabest.runs.stored_run import Run, read_run
 
 
 def resume(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from adabest.errors import AdabestError, InputError, Interrupted, note_how_to_go_on
 from adabest.experiments.call import ROOT, data_locations, digest
 from adabest.experiments.comparison_file import recall, remember, way_to_go_on
+from adabest.experiments.held_run import Run, read_run
 from adabest.registry import options_of
 from adabest.runs.execution import check_runs, check_unchanged, refuse_irreplaceable, run_lanes
 from adabest.runs.files.atomic_files import refuse_link
@@ -19,7 +20,7 @@ from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.resolution import Components
 from adabest.runs.settings.run_plan import Plan
-from adabest.runs.stored_run import Run, read_run
+from adabest.runs.stored_run import Run as StoredRun
 from adabest.stop_requests import StopRequests, resume_command
 
 
@@ -117,7 +118,7 @@ def make_runs(
             ended=lambda run: ended(labels[run.folder.path], read_run(run.folder.path)),
             show=show,
         )
-    made = {label: read_run(folder / label) for label in planned.runs}
+    made = {label: read_run(folder / label, components) for label, (_, components) in planned.runs.items()}
     entries = {label: [made[name] for name in names] for label, names in planned.entries.items()}
     return RunGroup(folder, made, entries)
 
@@ -235,7 +236,7 @@ def _way_to_resume(folder: Path, kind: Kind) -> str:
     return f"the same call of adabest.{kind}" if settings is None else resume_command(folder, named_in(settings))
 
 
-def title_of(compared: Sequence[Run]) -> str:
+def title_of(compared: Sequence[StoredRun]) -> str:
     """A title: the settings that all runs share, and their seeds."""
     seeds = sorted({run.config.seed for run in compared})
     parts = [_parts(run.config) for run in compared]

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adabest.errors import InputError
+from adabest.experiments.held_run import Run, read_run
 from adabest.report.table import Table, facts_table, rejections_table, runs_table
-from adabest.runs.stored_run import Run, find_runs, read_run
+from adabest.runs.stored_run import find_runs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunList:
     """The runs below a folder.
 
@@ -21,6 +22,14 @@ class RunList:
     runs: list[Run]
     unreadable: dict[Path, str]
     table: Table
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.unreadable)} unreadable" if self.unreadable else ""
+        return f"RunList({len(self.runs)} runs{lost})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table."""
+        return self.table.html()
 
 
 def list_runs(folder: str | Path = "runs") -> RunList:

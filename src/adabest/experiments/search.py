@@ -9,6 +9,7 @@ from adabest.data.dataset import Dataset
 from adabest.errors import InputError
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.default_grids import paper_grid
+from adabest.experiments.held_run import Run
 from adabest.experiments.run_group import RunGroup, make_runs, refuse_other_runs
 from adabest.experiments.space import Proposals, ends, proposals, read_space, write_space
 from adabest.experiments.sweep import algorithm_of, grid_points, label_of_point, plan_points, read_vary, write_vary
@@ -17,7 +18,6 @@ from adabest.runs.results_file import Choice, provenance
 from adabest.runs.settings.config import SETTINGS, TASK_SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.run_plan import Plan
-from adabest.runs.stored_run import Run
 
 DEFAULT_TRIALS = 30
 DEFAULT_LANES = 8  # of a search: the fewer points are tried together, the more is known when the next is proposed

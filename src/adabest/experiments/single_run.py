@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 from adabest.data.loading import is_file_name
 from adabest.experiments.call import ROOT, asked_for, slug
+from adabest.experiments.held_run import Run, read_run
 from adabest.registry import allowing, split_specification
 from adabest.runs.callbacks.base import Callback
 from adabest.runs.callbacks.catalog import callback_names
@@ -14,7 +15,6 @@ from adabest.runs.keywords import Settings
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.resolution import resolve
-from adabest.runs.stored_run import Run, read_run
 
 
 def run(
@@ -63,7 +63,7 @@ def make_run(settings: dict[str, Any], *, callbacks: Sequence[Callback] = (), sh
         else ROOT / f"{_dataset_slug(complete.dataset)}-{slug(complete.algorithm)}-{complete.digest()}"
     )
     start(complete, components, place, callbacks=callbacks, overwrite=replace, show=show)
-    return read_run(place)
+    return read_run(place, components)
 
 
 def load(folder: str | Path, *, allow: str | Sequence[str] = (), trust: bool = False) -> Run:

@@ -20,7 +20,7 @@ from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuning(Comparison):
     """A finished tuning. Its table has validation accuracies only.
 
@@ -111,4 +111,4 @@ def _report(tried: Tried, *, ranked: bool) -> Tuning:
     else:
         write_choices(place, [choice])
         files.append(place)
-    return Tuning(tried.folder, tried.runs, tried.entries, table, files, tried.chosen)
+    return Tuning(tried.folder, tried.runs, tried.entries, table, files, tried.chosen, _ranked=True)

@@ -43,7 +43,7 @@ class Scheme:
     shards: int = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """A partition: the samples of each client, and which clients train.
 
@@ -60,6 +60,10 @@ class Partition:
     training: np.ndarray
     validation: np.ndarray
     label_counts: np.ndarray
+
+    def __repr__(self) -> str:
+        clients = f"{len(self.training)} training and {len(self.validation)} validation clients"
+        return f"{type(self).__name__}({clients}, {len(self.indices)} samples)"
 
     @property
     def samples(self) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Figures: curves of a comparison, and the heat map of a partition."""
 
 import functools
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ from adabest.runs.files.atomic_files import write_atomically
 
 _TOLD, _AGGREGATE = "", "aggregate_accuracy"  # the accuracy that each run is told by, and what stands in its place
 _BEST = 5  # of a sweep's entries have a line of their own
+
+
+class NotebookFigure(Figure):
+    """A figure that notebooks show as a picture, even where pyplot was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", dpi=100)
+        return picture.getvalue()
 
 
 def comparison_figure(entries: Entries, title: str = "") -> Figure:
@@ -46,7 +56,7 @@ def _curves(
     entries: Mapping[str, Sequence[Measured]], title: str, metric: str, words: str, named: int | None = None
 ) -> Figure:
     """A metric and ‖θ‖ over rounds; only the first ``named`` entries have a colour and a name, if that is given."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    figure = NotebookFigure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
     for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(), strict=False):
@@ -70,7 +80,7 @@ def _curves(
 def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     """The same algorithms in several settings: for each, who is present, the accuracy of the model told of, and ‖θ‖."""
     listed = {name: as_lists(entries) for name, entries in scenarios.items()}
-    figure = Figure(figsize=(3.2 * len(listed), 6.4), layout="constrained")
+    figure = NotebookFigure(figsize=(3.2 * len(listed), 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, len(listed), sharex="col", sharey="row", height_ratios=(1, 2.2, 2), squeeze=False)
     for column, (name, entries) in enumerate(listed.items()):
@@ -132,7 +142,7 @@ def partition_figure(partition: Partition, title: str = "", names: Sequence[str]
         title: What stands above.
         names: The names of the classes, which are shown while there is room for them.
     """
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = NotebookFigure(figsize=(9, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     largest_class = np.argsort(partition.label_counts.argmax(axis=1), kind="stable")

@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from statistics import fmean
+from typing import Any
 
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -22,6 +24,7 @@ from adabest.report.entries import (
     scores_of,
     told_accuracy,
 )
+from adabest.report.frame import as_frame
 from adabest.report.numbers import MISSING, as_text, mean_and_spread, percentage, three_digits
 from adabest.runs.files.metrics_file import ReplyNotes
 from adabest.runs.stored_run import Run
@@ -31,13 +34,20 @@ _MOST_REJECTIONS = 20  # rows of the table of replies left out
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Rows of text under a head, in whatever form is asked for. What stands between two pairs of stars is bold."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
+
+    def __repr__(self) -> str:
+        columns = ", ".join(filter(None, self.head)) or self.title
+        return f"Table({len(self.rows)} rows: {columns})"
+
+    def __str__(self) -> str:
+        return self.markdown()
 
     def rich(self) -> RichTable:
         """For a terminal."""
@@ -67,6 +77,37 @@ class Table:
         plain = ([cell.replace(_BOLD, "") for cell in row] for row in self.rows)
         csv.writer(text, lineterminator="\n").writerows([self.head, *plain])
         return text.getvalue()
+
+    def html(self) -> str:
+        """For a notebook. Names of runs and entries are anyone's: all text is escaped."""
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        heads = "".join(f"<th>{escape(name)}</th>" for name in self.head)
+        head = f"<thead><tr>{heads}</tr></thead>" if any(self.head) else ""
+        rows = "".join(f"<tr>{''.join(f'<td>{_bold_html(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        return f"<table>{caption}{head}<tbody>{rows}</tbody></table>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def to_pandas(self) -> Any:
+        """The cells, as texts, in a ``pandas.DataFrame``. The metrics as numbers: ``to_pandas`` of a comparison.
+
+        Raises:
+            InputError: If pandas isn't installed.
+        """
+        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.head)
+        return as_frame(
+            {
+                name or str(number): [cell.replace(_BOLD, "") for cell in cells]
+                for number, (name, cells) in enumerate(zip(self.head, columns, strict=True))
+            }
+        )
+
+
+def _bold_html(cell: str) -> str:
+    """A cell's text, escaped; what stands between two pairs of stars is bold."""
+    parts = map(escape, cell.split(_BOLD))
+    return "".join(f"<strong>{part}</strong>" if place % 2 else part for place, part in enumerate(parts))
 
 
 def _styled(cell: str) -> Text:

@@ -13,16 +13,17 @@ from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged
 from adabest.runs.callbacks.memory_use import memory_used
 from adabest.runs.callbacks.progress import (
-    SECONDS_BETWEEN_LINES,
     Accuracy,
     BarReporter,
     DeviceShare,
+    Lines,
     Reporter,
     device_words,
     make_bars,
     no_device,
     reporter,
     standard_error,
+    terminal_console,
 )
 
 _MOST_BARS = 8
@@ -134,25 +135,26 @@ class LaneBoard(Board):
 
 
 class LineBoard(LaneBoard):
-    """A board for files and pipes: a line about all runs every few seconds, and one for each run that ends."""
+    """A board for files, pipes and notebooks: now and then a line about all runs, and one for each run that ends."""
 
     def __init__(self, rounds: Sequence[int], stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(rounds, clock)
-        self._stream, self._said = stream, clock()
+        self._lines, self._said = Lines(stream), clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
 
     def moved(self) -> None:
         """Writes a line, if it is time for one."""
-        if self._clock() - self._said >= SECONDS_BETWEEN_LINES:
+        if self._clock() - self._said >= self._lines.seconds:
             self._said = self._clock()
-            self._write(self.words())
+            self._lines.news(self.words())
 
     def ended(self, lane: LaneReporter, how: str) -> None:
         """Writes how a run ended."""
-        self._write(f"{lane.label}: round {lane.round}/{lane.rounds}, {lane.accuracy.text}{how}")
-
-    def _write(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        self._lines.keep(f"{lane.label}: round {lane.round}/{lane.rounds}, {lane.accuracy.text}{how}")
 
 
 class LiveBoard(LaneBoard):
@@ -190,5 +192,5 @@ def make_board(rounds: Sequence[int], lanes: int, *, show: bool) -> Board:
     if not show or lanes == 1:
         return Board(show=show)
     stream = standard_error()
-    console = Console(file=stream)
-    return LiveBoard(rounds, console) if console.is_terminal else LineBoard(rounds, stream)
+    console = terminal_console(stream)
+    return LineBoard(rounds, stream) if console is None else LiveBoard(rounds, console)

@@ -1,4 +1,4 @@
-"""The progress display of one run: a live line on a terminal, plain lines elsewhere."""
+"""The progress display of one run: a live line on a terminal, one that is rewritten in a notebook, else plain lines."""
 
 import contextlib
 import sys
@@ -15,6 +15,7 @@ from adabest.errors import Diverged, Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
 
 SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_IN_NOTEBOOKS = 1.0  # between two texts of a line that is rewritten
 
 # The accuracies that are shown, in words: the first that a round has.
 _ACCURACIES = {
@@ -63,6 +64,57 @@ class Heedless:
 def standard_error() -> TextIO:
     """The stream that progress is written to."""
     return cast(TextIO, Heedless(sys.stderr))
+
+
+def terminal_console(stream: TextIO) -> Console | None:
+    """A console for live displays; None where the stream isn't a terminal, as in a notebook."""
+    # In a notebook, rich would draw with ipywidgets, and warn where they aren't installed.
+    console = Console(file=stream, force_jupyter=False)
+    return console if console.is_terminal else None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook: its output is no terminal, but lines can be rewritten."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+class Lines:
+    """Lines of text for files and pipes, one below the other; in a notebook, the latest news is rewritten in place.
+
+    Attributes:
+        seconds: The time between two lines of news.
+    """
+
+    def __init__(self, stream: TextIO, *, in_place: bool | None = None) -> None:
+        self._stream = stream
+        self._in_place = in_notebook() if in_place is None else in_place
+        self.seconds = _SECONDS_IN_NOTEBOOKS if self._in_place else SECONDS_BETWEEN_LINES
+        self._shown = 0  # letters of the line that is going to be rewritten
+
+    def news(self, text: str) -> None:
+        """Shows a line that the next one may replace."""
+        if self._in_place:
+            self._write(f"\r{text.ljust(self._shown)}")
+            self._shown = len(text)
+        else:
+            self._write(f"{text}\n")
+
+    def keep(self, text: str) -> None:
+        """Shows a line that stays."""
+        self._write(f"\r{text.ljust(self._shown)}\n" if self._shown else f"{text}\n")
+        self._shown = 0
+
+    def close(self) -> None:
+        """Ends a line that would have been rewritten, so that other output doesn't continue it."""
+        if self._shown:
+            self._write("\n")
+        self._shown = 0
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
 
 
 class Reporter:
@@ -166,7 +218,7 @@ class LiveReporter(BarReporter):
 
 
 class LineReporter(Reporter):
-    """A reporter for files and pipes: a line every few seconds, and one for the last round."""
+    """A reporter for files, pipes and notebooks: a line every few seconds, and one for the last round."""
 
     def __init__(
         self,
@@ -179,15 +231,20 @@ class LineReporter(Reporter):
         device_share: DeviceShare = no_device,
     ) -> None:
         self._label, self._first, self._rounds = label, first, rounds
-        self._stream, self._clock, self._device_share = stream, clock, device_share
+        self._lines, self._clock, self._device_share = Lines(stream), clock, device_share
         self._accuracy = Accuracy()
         self._begun = self._said = clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Writes a line, if it is time for one."""
         self._accuracy.update(metrics)
         now = self._clock()
-        if round_number < self._rounds and now - self._said < SECONDS_BETWEEN_LINES:
+        if round_number < self._rounds and now - self._said < self._lines.seconds:
             return
         self._said = now
         left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)
@@ -198,8 +255,11 @@ class LineReporter(Reporter):
             *device_words(self._device_share),
             f"{left:.0f} s left",
         ]
-        self._stream.write(", ".join(words) + "\n")
-        self._stream.flush()
+        line = ", ".join(words)
+        if round_number < self._rounds:
+            self._lines.news(line)
+        else:
+            self._lines.keep(line)
 
     def ends_at(self, round_number: int) -> None:
         """Makes the round the last one."""
@@ -211,8 +271,8 @@ def reporter(label: str, first: int, rounds: int, *, show: bool, device_share: D
     if not show:
         return Reporter()
     stream = standard_error()
-    console = Console(file=stream)
-    if console.is_terminal:
+    console = terminal_console(stream)
+    if console is not None:
         return LiveReporter(label, first, rounds, console, device_share=device_share)
     return LineReporter(label, first, rounds, stream, device_share=device_share)
 
