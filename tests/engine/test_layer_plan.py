@@ -46,6 +46,7 @@ ROWS = {
     "branching": "F",
     "shape of batch": "F",
     "two inputs of one": "F L",
+    "logits": "F",
     "frozen": "F L",
     "buffer": "F",
     "hooked": "F L",

@@ -1,7 +1,7 @@
 """Classifiers of 2×6×6 images with all that users write into a model, for the tests of what engines make of them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,18 @@ def _two_inputs_of_one(self: Any, x: Tensor) -> Any:
     return self.out(torch.cat([self.first(x.flatten(1)), x.mean(dim=(2, 3))], dim=1))
 
 
+class Output(NamedTuple):
+    """What models of some libraries give: class scores, and more."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+def _with_logits(self: Any, x: Tensor) -> Any:
+    hidden = functional.relu(self.first(x.flatten(1)))
+    return Output(self.out(hidden), hidden)
+
+
 def _frozen() -> nn.Module:
     layers = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
     layers[0].weight.requires_grad_(False)
@@ -152,6 +164,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "branching": lambda: Written(_branching, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
     "shape of batch": lambda: Written(_on_shape_of_batch, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
     "two inputs of one": lambda: Written(_two_inputs_of_one, first=nn.Linear(FEATURES, 5), out=nn.Linear(7, CLASSES)),
+    "logits": lambda: Written(_with_logits, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
     "frozen": _frozen,
     "buffer": _with_buffer,
     "hooked": _hooked,

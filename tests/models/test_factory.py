@@ -1,8 +1,12 @@
 """Models have the paper's sizes, start from the seed alone, are one vector, and leak nothing between clients."""
 
+import copy
 import functools
+import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -349,10 +353,16 @@ class Functional(nn.Module):
         self.name = name
         self.end = nn.Linear(4, 3)
 
-    def forward(self, x: Tensor) -> Tensor | list[Tensor]:
+    def forward(self, x: Tensor) -> Any:
         scores: Tensor = self.end(x)
         if self.name == "list":
             return [scores]
+        if self.name == "tuple":
+            return scores, scores
+        if self.name == "logits":
+            return SimpleNamespace(logits=scores, loss=None)
+        if self.name == "logits of a list":
+            return SimpleNamespace(logits=[scores])
         if self.name == "scalar":
             return scores.sum()
         if self.name == "one row":
@@ -367,6 +377,38 @@ def random_below_zero() -> nn.Module:
     linear = nn.Linear(4, 3)
     nn.init.constant_(linear.bias, -9.0)
     return nn.Sequential(linear, nn.RReLU())
+
+
+class TestLogits:
+    def test_class_scores_are_taken_out_of_an_output_object(self) -> None:
+        mine = Functional("logits")
+        module = prepare(mine, INPUTS, classes=3)
+        assert torch.equal(module(INPUTS), mine.end(INPUTS))
+        assert isinstance(mine(INPUTS), SimpleNamespace)
+        assert list(module.state_dict()) == list(mine.state_dict())
+
+    def test_copies_of_the_model_have_their_own_weights(self) -> None:
+        module = prepare(Functional("logits"), INPUTS)
+        for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            nn.init.zeros_(other.end.weight)
+            assert not torch.equal(other(INPUTS), module(INPUTS))
+            assert torch.equal(other(INPUTS), other.end(INPUTS))
+
+    def test_a_forward_pass_that_a_library_has_put_there_is_kept(self) -> None:
+        mine: Any = nn.Linear(4, 3)
+        mine.forward = DoubledLogits(mine)
+        module = prepare(mine, INPUTS)
+        torch.testing.assert_close(module(INPUTS), 2 * nn.Linear.forward(mine, INPUTS))
+
+
+class DoubledLogits:
+    """A forward pass that is an attribute of its module."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        self.module = module
+
+    def __call__(self, x: Tensor) -> Any:
+        return SimpleNamespace(logits=2 * nn.Linear.forward(self.module, x))
 
 
 class TestRefusals:
@@ -391,7 +433,9 @@ class TestRefusals:
         [
             (Functional("dropout"), "draws random numbers from torch's global generator.*use nn.Dropout modules"),
             (random_below_zero(), "draws random numbers from torch's global generator"),
-            (Functional("list"), "one row of class scores for each input, not list"),
+            (Functional("list"), r"the model gives a list; it should give a tensor .* or an object .* as \.logits"),
+            (Functional("tuple"), r"the model gives a tuple; it should give a tensor .* or an object .* as \.logits"),
+            (Functional("logits of a list"), "the model gives a SimpleNamespace; it should give a tensor"),
             (Functional("scalar"), r"one row of class scores for each input, not \(\)"),
             (Functional("one row"), r"one row of class scores for each input, not \(1, 3\)"),
             (nn.Sequential(nn.Linear(4, 3), nn.Unflatten(1, (3, 1))), r"not \(3, 3, 1\)"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,17 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.get_submodule("3")(self.get_submodule("1")(x.flatten(1)).relu())
         return scores
+
+
+class WithLogits(nn.Module):
+    """A classifier in the manner of libraries whose models give an object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = nn.Linear(36, 3)
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.end(x.flatten(1)), loss=None)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +177,8 @@ class TestOnnx:
 
     def test_a_python_object_must_be_given(self, tmp_path: Path) -> None:
         module = dropping((1, 6, 6), 3)
-        done = run(tmp_path / "run", model=module, precision="float64")
+        run(tmp_path / "run", model=module, precision="float64")
+        done = adabest.load(tmp_path / "run")
         with pytest.raises(InputError, match="was a Python object: pass it again, as module="):
             done.export("onnx", out=tmp_path / "model.onnx")
         blank = dropping((1, 6, 6), 3)
@@ -176,6 +189,13 @@ class TestOnnx:
         with torch.no_grad():
             expected = done.load_model(module=module).float()((x - mean) / std).numpy()
         np.testing.assert_allclose(self.scores(path, x), expected, rtol=1e-4, atol=1e-4)
+
+    def test_a_model_that_gives_logits_is_exported(self, tmp_path: Path) -> None:
+        done = run(tmp_path / "run", model=WithLogits())
+        path = done.export("onnx", out=tmp_path / "model.onnx")
+        self.same(done, path, stripes().x_test)
+        again = adabest.load(tmp_path / "run").export("onnx", out=tmp_path / "again.onnx", module=WithLogits())
+        assert again.read_bytes() == path.read_bytes()
 
     def test_onnx_has_metadata_and_nothing_of_this_machine(self, finished: adabest.Run, exported: Path) -> None:
         stored = self.onnx.load(exported)

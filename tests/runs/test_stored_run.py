@@ -485,7 +485,8 @@ class TestReading:
     def test_a_model_object_must_be_given(self, tmp_path: Path) -> None:
         torch.manual_seed(0)
         module = dropping((1, 6, 6), 3)
-        done = run(tmp_path / "run", model=module)
+        run(tmp_path / "run", model=module)
+        done = adabest.load(tmp_path / "run")
         with pytest.raises(InputError, match=r"was a Python object: pass it again, as module=..."):
             _ = done.model
         blank = dropping((1, 6, 6), 3)

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from adabest.engine.shapes import ConvolutionShape, LinearShape, padded
+from adabest.models.forward_pass import has_own_forward
 from adabest.models.keyed import KeyedDropout
 
 _LONGEST_UNFOLDED_RUN = 64
@@ -121,8 +122,10 @@ def _parts(module: nn.Module) -> list[nn.Module] | None:
     """The parts of a model in a row; None if it can't be cut.
 
     A layer that is used twice has one gradient and two places in the row, so then the model stays whole; as it does if
-    it reads parameters or buffers of its own beside its layers'.
+    it reads parameters or buffers of its own beside its layers', or if its forward pass was replaced.
     """
+    if has_own_forward(module):
+        return None
     try:
         graph = _Tracer().trace(module)
     except Exception:  # Models may do anything, and whatever can't be traced is still run as a whole.

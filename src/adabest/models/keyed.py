@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from adabest import random
 from adabest.errors import InputError
+from adabest.models.forward_pass import SimulatedForward, class_scores
 from adabest.random import Purpose
 
 # At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
@@ -59,7 +60,7 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
         classes: How many class scores it should give, if that is known.
 
     Returns:
-        A copy in which every dropout layer is a ``KeyedDropout``.
+        A copy in which every dropout layer is a ``KeyedDropout``, and which gives class scores as a tensor.
 
     Raises:
         InputError: If a layer keeps state between batches or draws from torch's global generator, or a pass fails.
@@ -77,7 +78,8 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
             keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), spatial))
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
-    _refuse_state(module, example, classes)
+    if not isinstance(_trial(module, example, classes), Tensor):
+        module.forward = SimulatedForward(module)
     return module
 
 
@@ -93,10 +95,13 @@ def _float_type(module: nn.Module) -> torch.dtype:
     return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
-def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> None:
+def _trial(module: nn.Module, example: Tensor, classes: int | None) -> Any:
     """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
 
     The types of layers wouldn't tell: users write their own.
+
+    Returns:
+        What the module gave.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     generator_before = torch.get_rng_state()
@@ -111,11 +116,16 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
             f"{tuple(example.shape)}: {error}; ids are looked up, for instance by an nn.Embedding with more "
             "rows than the highest of them, and numbers to compute with should be floating-point"
         ) from error
-    if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(f"the model should give one row of class scores for each input, not {shape}")
-    if classes is not None and output.shape[1] != classes:
-        raise InputError(f"the model gives {output.shape[1]} class scores, but the data set has {classes} classes")
+    scores = class_scores(output)
+    if not isinstance(scores, Tensor):
+        raise InputError(
+            f"the model gives a {type(output).__name__}; it should give a tensor with one row of class scores for each "
+            "input, or an object that has this tensor as .logits"
+        )
+    if not (scores.ndim == 2 and len(scores) == len(example)):
+        raise InputError(f"the model should give one row of class scores for each input, not {tuple(scores.shape)}")
+    if classes is not None and scores.shape[1] != classes:
+        raise InputError(f"the model gives {scores.shape[1]} class scores, but the data set has {classes} classes")
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(buffer, before[name]):
             layer_name, _, buffer_name = name.rpartition(".")
@@ -130,3 +140,4 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
             "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer), and no dropout "
             "within recurrent or attention layers"
         )
+    return output

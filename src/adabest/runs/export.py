@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from adabest.engine.client_store import Pieces
 from adabest.errors import InputError
 from adabest.extras import require
+from adabest.models.forward_pass import class_scores
 from adabest.runs.files.atomic_files import write_bytes
 from adabest.runs.files.folder import is_ours
 from adabest.runs.files.tensor_file import write_tensors
@@ -37,7 +38,8 @@ class _Classifier(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores."""
-        scores: Tensor = self.module((inputs - self.mean) / self.std if inputs.is_floating_point() else inputs)
+        given = (inputs - self.mean) / self.std if inputs.is_floating_point() else inputs
+        scores: Tensor = class_scores(self.module(given))
         return scores
 
 

@@ -18,6 +18,7 @@ from adabest.engine.gate import Rejection
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import build_model
+from adabest.models.forward_pass import class_scores
 from adabest.registry import Named, check_options, named_now, naming
 from adabest.runs import export
 from adabest.runs.files import folder as files
@@ -114,7 +115,7 @@ class Run:
         elif given.is_floating_point():
             raise InputError(f"the model of {self.folder} takes ids: whole numbers, not {given.dtype}")
         with torch.no_grad():
-            scores: Tensor = self.model(given)
+            scores: Tensor = class_scores(self.model(given))
         return scores
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
