@@ -44,6 +44,7 @@ from adabest.tasks.classification import ClassificationTask
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
 MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
+TRANSFORMER = Case(odd_models.make("transformer"), odd_models.INPUT)
 CASES = {
     "logistic": Case("logistic", (5,)),
     "mlp": MLP,
@@ -194,6 +195,13 @@ SETTINGS: dict[str, tuple[Case, LocalTraining | None, Rules | None]] = {
         None,
         None,
     ),
+    "short batches of a transformer": (TRANSFORMER._replace(options=(("batching", "short"),)), None, None),
+    "short batches with samples second": (
+        Case(odd_models.make("attention"), odd_models.INPUT, options=(("batching", "short"),)),
+        None,
+        None,
+    ),
+    "a transformer and a large seed": (TRANSFORMER._replace(seed=2**64 - 3), None, None),
     "a large seed": (MIXED._replace(seed=2**64 - 3), None, None),
 }
 

@@ -204,6 +204,8 @@ LANES: list[tuple[Any, Case, LocalTraining, Rules | None]] = [
     (AdaBest(), Case("logistic", (5,), kind="logistic"), STEADY, None),
     (FedDyn(), Case(odd_models.make("mixed"), (2, 6, 6), kind="mixed"), STEADY, None),
     (FedDyn(), Case(odd_models.make("mixed"), (2, 6, 6), kind="mixed", seed=3), STEADY, None),
+    (AdaBest(), Case(odd_models.make("transformer"), (2, 6, 6), kind="transformer"), STEADY, None),
+    (FedDane(), Case(odd_models.make("transformer"), (2, 6, 6), kind="transformer", seed=3), STEADY, None),
 ]
 
 

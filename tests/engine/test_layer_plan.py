@@ -47,6 +47,10 @@ ROWS = {
     "shape of batch": "F",
     "two inputs of one": "F L",
     "logits": "F",
+    "dropping functions": "F",
+    "attention": "F",
+    "scaled attention": "F",
+    "transformer": "F",
     "frozen": "F L",
     "buffer": "F",
     "hooked": "F L",
@@ -67,6 +71,7 @@ ROWS = {
     "in place": "C F L F L",
     "mixed": "Cpr C F Lr L F L",
     "depends on data": "F",
+    "recurrent, with dropout": "F",
     "recurrent": "F L",
 }
 

@@ -86,6 +86,35 @@ def _two_inputs_of_one(self: Any, x: Tensor) -> Any:
     return self.out(torch.cat([self.first(x.flatten(1)), x.mean(dim=(2, 3))], dim=1))
 
 
+def _dropping_functions(self: Any, x: Tensor) -> Any:
+    x = functional.dropout2d(functional.relu(self.conv(x)), 0.3, self.training)
+    x = functional.dropout(self.hidden(x.flatten(1)), 0.2, self.training, inplace=True)
+    x = functional.dropout(functional.relu(x), training=self.training)
+    return self.out(functional.alpha_dropout(x, 0.1, self.training))
+
+
+def _attending(self: Any, x: Tensor) -> Any:
+    x = x.flatten(1, 2).transpose(0, 1)  # [12, batch, 6]: torch's default, with the samples second
+    x, _ = self.attention(x, x, x)
+    return self.out(x.mean(dim=0))
+
+
+def _scaled_attention(self: Any, x: Tensor) -> Any:
+    query, key, value = self.first(x.flatten(1, 2)).unflatten(2, (3, 2, 3)).permute(2, 0, 3, 1, 4)
+    p = 0.3 if self.training else 0.0
+    x = functional.scaled_dot_product_attention(query, key, value, dropout_p=p, is_causal=True)
+    return self.out(x.mean(dim=2).flatten(1))
+
+
+def _transforming(self: Any, x: Tensor) -> Any:
+    return self.out(self.encoder(x.flatten(1, 2)).mean(dim=1))
+
+
+def _transformer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1, batch_first=True)
+    return Written(_transforming, encoder=nn.TransformerEncoder(layer, 2), out=nn.Linear(6, CLASSES))
+
+
 class Output(NamedTuple):
     """What models of some libraries give: class scores, and more."""
 
@@ -165,6 +194,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "shape of batch": lambda: Written(_on_shape_of_batch, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
     "two inputs of one": lambda: Written(_two_inputs_of_one, first=nn.Linear(FEATURES, 5), out=nn.Linear(7, CLASSES)),
     "logits": lambda: Written(_with_logits, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
+    "dropping functions": lambda: Written(
+        _dropping_functions, conv=nn.Conv2d(2, 4, 3), hidden=nn.Linear(64, 6), out=nn.Linear(6, CLASSES)
+    ),
+    "attention": lambda: Written(
+        _attending, attention=nn.MultiheadAttention(6, 2, dropout=0.3), out=nn.Linear(6, CLASSES)
+    ),
+    "scaled attention": lambda: Written(_scaled_attention, first=nn.Linear(6, 18), out=nn.Linear(6, CLASSES)),
+    "transformer": _transformer,
     "frozen": _frozen,
     "buffer": _with_buffer,
     "hooked": _hooked,
@@ -212,6 +249,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 # What can't be computed for many clients at once.
 ONE_BY_ONE: dict[str, Callable[[], nn.Module]] = {
     "depends on data": lambda: Written(_depends_on_data, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
+    "recurrent, with dropout": lambda: Written(
+        _recurrent, cell=nn.GRU(6, 5, num_layers=2, dropout=0.4, batch_first=True), out=nn.Linear(5, CLASSES)
+    ),
     "recurrent": lambda: Written(_recurrent, cell=nn.LSTM(6, 5, batch_first=True), out=nn.Linear(5, CLASSES)),
 }
 

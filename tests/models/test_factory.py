@@ -322,9 +322,9 @@ class TestDropout:
         nested = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2)))
         module = prepare(nested, INPUTS)
         layers = [layer for layer in module.modules() if isinstance(layer, KeyedDropout)]
-        assert [(layer.layer, layer.probability) for layer in layers] == [(0, 0.5), (1, 0.2)]
+        assert [(layer.draws.layer, layer.probability) for layer in layers] == [(0, 0.5), (1, 0.2)]
         set_dropout_key(module, 4, 3, 2, 1)
-        assert {layer.key for layer in layers} == {(4, 3, 2, 1)}
+        assert {layer.draws.key for layer in layers} == {(4, 3, 2, 1)}
 
     def test_one_layer_used_twice_draws_twice(self) -> None:
         # One self.dropout for the whole forward pass is how many write it.
@@ -369,7 +369,7 @@ class Functional(nn.Module):
             return scores.sum(0, keepdim=True)
         if self.name == "raises":
             raise ValueError("out of cheese")
-        return functional.dropout(scores, 0.5, training=self.training)
+        return functional.dropout(scores, 0.5)
 
 
 def random_below_zero() -> nn.Module:
@@ -431,8 +431,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("module", "message"),
         [
-            (Functional("dropout"), "draws random numbers from torch's global generator.*use nn.Dropout modules"),
-            (random_below_zero(), "draws random numbers from torch's global generator"),
+            (
+                Functional("always"),
+                "draws random numbers in evaluation, too; give .* training=self.training",
+            ),
+            (random_below_zero(), "draws random numbers from torch's global generator.*nn.RReLU's, must go"),
             (Functional("list"), r"the model gives a list; it should give a tensor .* or an object .* as \.logits"),
             (Functional("tuple"), r"the model gives a tuple; it should give a tensor .* or an object .* as \.logits"),
             (Functional("logits of a list"), "the model gives a SimpleNamespace; it should give a tensor"),

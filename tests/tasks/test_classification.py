@@ -84,7 +84,7 @@ class TestClassificationTask:
         (layer,) = (layer for layer in task.model.module.modules() if isinstance(layer, KeyedDropout))
         w, client = task.initial_model(), int(task.partition.training[2])
         first = task.local_pass(w, client, 4, 1)
-        assert layer.key == (SEED, 4, client, 1)
+        assert layer.draws.key == (SEED, 4, client, 1)
         gradient = first.gradient.clone()
         assert not torch.equal(gradient, gradient_of(plain_network(w, torch.float32), *self.batch(task, client, 4, 1)))
         assert torch.equal(task.local_pass(w, client, 4, 1).gradient, gradient)

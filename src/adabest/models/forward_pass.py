@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from adabest.models.keyed_functions import KeyedDraws, KeyedFunctions
+
 
 def class_scores(output: Any) -> Any:
     """The class scores in what a model gives: the tensor itself, or the ``logits`` of an output object."""
@@ -14,15 +16,22 @@ class SimulatedForward:
     """A forward pass that stands in for a module's own, as its attribute ``forward``.
 
     An attribute of the object, and not a module around it: names of parameters stay what they are, and so do files.
+
+    Attributes:
+        draws: The draws of dropout in functions, if there is some; it is off while the module is evaluated.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, draws: KeyedDraws | None = None) -> None:
+        self.draws = draws
         self._module = module
         self._replaced = vars(module).get("forward")  # libraries put functions there, too
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """The module's own pass, and its class scores."""
-        return class_scores(self._own(*inputs, **options))
+        if self.draws is None or not self._module.training:
+            return class_scores(self._own(*inputs, **options))
+        with KeyedFunctions(self.draws):
+            return class_scores(self._own(*inputs, **options))
 
     def _own(self, *inputs: Any, **options: Any) -> Any:
         if self._replaced is not None:

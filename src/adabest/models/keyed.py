@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from adabest import random
 from adabest.errors import InputError
 from adabest.models.forward_pass import SimulatedForward, class_scores
-from adabest.random import Purpose
+from adabest.models.keyed_functions import KeyedDraws, KeyedFunctions
 
 # At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -20,35 +19,20 @@ class KeyedDropout(nn.Module):
     """Dropout whose mask depends on (seed, round, client, step, layer) and on nothing else.
 
     Attributes:
-        key: The words that name the current draws, set by the engine before each forward pass.
+        draws: Its draws, named by the engine before each forward pass.
     """
 
     def __init__(self, probability: float, layer: int, channel_dimensions: int = 0) -> None:
         super().__init__()
         self.probability = probability
-        self.layer = layer
         self.channel_dimensions = channel_dimensions
-        self.name_draws(0, 0, 0, 0)
-
-    def name_draws(self, *key: Any) -> None:
-        """Names the draws of the next forward pass. Each use of the layer within it draws anew."""
-        self.key = key
-        self._uses = 0
+        self.draws = KeyedDraws(layer)
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes entries (or whole channels) with the given probability and scales the others up."""
         if not self.training or self.probability == 0:
             return x
-        if self.probability == 1:
-            return x * 0.0
-        drawn = x.shape[: x.ndim - self.channel_dimensions]
-        places = torch.arange(drawn.numel(), device=x.device)
-        seed, *words = self.key
-        keys = random.bits(seed, Purpose.DROPOUT, *words, self.layer, self._uses, places)
-        self._uses += 1
-        kept = random.at_least(keys, self.probability).reshape(drawn).to(x.dtype) / (1 - self.probability)
-        scaled: Tensor = x * kept.reshape(*drawn, *[1] * (x.ndim - len(drawn)))
-        return scaled
+        return self.draws.dropped(x, self.probability, self.channel_dimensions)
 
 
 def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> nn.Module:
@@ -60,7 +44,7 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
         classes: How many class scores it should give, if that is known.
 
     Returns:
-        A copy in which every dropout layer is a ``KeyedDropout``, and which gives class scores as a tensor.
+        A copy in which dropout is keyed, in layers and in functions, and which gives class scores as a tensor.
 
     Raises:
         InputError: If a layer keeps state between batches or draws from torch's global generator, or a pass fails.
@@ -78,8 +62,12 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
             keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), spatial))
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
-    if not isinstance(_trial(module, example, classes), Tensor):
-        module.forward = SimulatedForward(module)
+    draws = KeyedDraws()
+    output = _trial(module, example, classes, draws)
+    if draws.uses or not isinstance(output, Tensor):
+        module.forward = SimulatedForward(module, draws if draws.uses else None)
+    if draws.uses:
+        _refuse_draws_in_evaluation(module, example)
     return module
 
 
@@ -87,7 +75,30 @@ def set_dropout_key(module: nn.Module, *key: Any) -> None:
     """Names the dropout draws of the next forward pass: (seed, round, client, step), numbers or tensors of one."""
     for layer in module.modules():
         if isinstance(layer, KeyedDropout):
-            layer.name_draws(*key)
+            layer.draws.name_draws(*key)
+    forward = vars(module).get("forward")
+    if isinstance(forward, SimulatedForward) and forward.draws is not None:
+        forward.draws.name_draws(*key)
+
+
+def _as_given(module: nn.Module, example: Tensor) -> Tensor:
+    """Inputs in the float type of a module's parameters, unless they are ids."""
+    return example.to(_float_type(module)) if example.is_floating_point() else example
+
+
+def _refuse_draws_in_evaluation(module: nn.Module, example: Tensor) -> None:
+    """Refuses a module whose dropout stays on when it is evaluated."""
+    before = torch.get_rng_state()
+    module.eval()
+    with torch.no_grad():
+        module(_as_given(module, example))
+    module.train()
+    if not torch.equal(torch.get_rng_state(), before):
+        torch.set_rng_state(before)
+        raise InputError(
+            "the model draws random numbers in evaluation, too; give its functions training=self.training, and "
+            "attention dropout_p=p if self.training else 0.0"
+        )
 
 
 def _float_type(module: nn.Module) -> torch.dtype:
@@ -95,10 +106,10 @@ def _float_type(module: nn.Module) -> torch.dtype:
     return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
-def _trial(module: nn.Module, example: Tensor, classes: int | None) -> Any:
+def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: KeyedDraws) -> Any:
     """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
 
-    The types of layers wouldn't tell: users write their own.
+    The types of layers wouldn't tell: users write their own. Dropout in functions draws from ``draws``.
 
     Returns:
         What the module gave.
@@ -106,8 +117,8 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None) -> Any:
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     generator_before = torch.get_rng_state()
     try:
-        with torch.no_grad():
-            output = module(example.to(_float_type(module)) if example.is_floating_point() else example)
+        with torch.no_grad(), KeyedFunctions(draws):
+            output = module(_as_given(module, example))
     except Exception as error:
         if example.is_floating_point():
             raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
@@ -137,7 +148,7 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None) -> Any:
     if not torch.equal(torch.get_rng_state(), generator_before):
         raise InputError(
             "the model draws random numbers from torch's global generator, so runs could not be repeated; "
-            "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer), and no dropout "
-            "within recurrent or attention layers"
+            "dropout is keyed by (seed, round, client, step, place in the model), as a layer, a function, or within "
+            "attention and recurrent layers; other draws, such as nn.RReLU's, must go"
         )
     return output

@@ -344,11 +344,15 @@ class Program:
     @contextlib.contextmanager
     def _dropout_off(self) -> Iterator[None]:
         modules = [work.layer.module for work in self._works if isinstance(work, FunctionalWork)]
+        # Within vjp, torch's attention can't see that a gradient is asked for, and would take a path that has none.
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
         for module in modules:
             module.eval()
         try:
             yield
         finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
             for module in modules:
                 module.train()
 
