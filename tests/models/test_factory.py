@@ -414,7 +414,7 @@ class DoubledLogits:
 class TestRefusals:
     def test_batch_norm_is_named(self) -> None:
         module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()))
-        with pytest.raises(InputError, match=r"layer '1\.0' \(BatchNorm1d\) changes its .*use .*nn\.GroupNorm"):
+        with pytest.raises(InputError, match=r"layer '1\.0' \(BatchNorm1d\) .*batch_norm=group puts nn\.GroupNorm"):
             prepare(module, INPUTS)
 
     def test_norms_without_memory_are_fine(self) -> None:

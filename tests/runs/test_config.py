@@ -30,6 +30,7 @@ EVERYTHING: dict[str, Any] = {
     "algorithm": "feddyn",
     "model": "logistic",
     "loss": "torch.nn.functional:cross_entropy",
+    "batch_norm": "group",
     "clients": 9,
     "validation_clients": 3,
     "partition": "dirichlet-legacy",

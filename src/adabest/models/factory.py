@@ -17,6 +17,7 @@ from adabest.errors import AdabestError, InputError, told
 from adabest.machine import refuse_beyond_memory
 from adabest.models.classifiers import cnn, logistic, mlp
 from adabest.models.float_type import float32_by_default
+from adabest.models.group_norm import BatchNorm
 from adabest.models.keyed import prepare
 from adabest.models.resnet import resnet
 from adabest.random import Purpose
@@ -36,7 +37,9 @@ Factory = Callable[..., nn.Module]
 _COPIES = 8
 
 
-def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int, seed: int) -> nn.Module:
+def build_model(
+    model: str | nn.Module | Factory, example: Tensor, classes: int, seed: int, batch_norm: BatchNorm = "refuse"
+) -> nn.Module:
     """Builds a model on the CPU with its initial weights, which depend on the seed and on nothing else.
 
     Args:
@@ -44,13 +47,14 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
         example: A small batch of normalised inputs.
         classes: How many classes there are.
         seed: The run's seed.
+        batch_norm: Whether BatchNorm is refused, or replaced by GroupNorm.
 
     Raises:
         InputError: If there is no such model, or it can't be simulated (see ``prepare``).
     """
     name, options, factory = _parsed(model)
     if isinstance(factory, nn.Module):
-        return prepare(factory, example, classes)
+        return prepare(factory, example, classes, batch_norm)
     if not callable(factory):
         raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
@@ -74,7 +78,7 @@ def build_model(model: str | nn.Module | Factory, example: Tensor, classes: int,
             ) from error
     if not isinstance(module, nn.Module):
         raise InputError(f"model {name!r} gave a {type(module).__name__}, not an nn.Module")
-    return prepare(module, example, classes)
+    return prepare(module, example, classes, batch_norm)
 
 
 def count_parameters(model: str | nn.Module | Factory, shape: tuple[int, ...], classes: int) -> int | None:

@@ -5,10 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from adabest.errors import InputError
 from adabest.models.forward_pass import SimulatedForward, class_scores
+from adabest.models.group_norm import BatchNorm, replace_batch_norm
 from adabest.models.keyed_functions import KeyedDraws, KeyedFunctions
 
 # At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
@@ -35,13 +37,16 @@ class KeyedDropout(nn.Module):
         return self.draws.dropped(x, self.probability, self.channel_dimensions)
 
 
-def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> nn.Module:
+def prepare(
+    module: nn.Module, example: Tensor, classes: int | None = None, batch_norm: BatchNorm = "refuse"
+) -> nn.Module:
     """A copy of a classifier with keyed dropout, once a trial pass has shown that it can be simulated.
 
     Args:
         module: The user's classifier.
         example: A small batch of inputs, for the trial pass.
         classes: How many class scores it should give, if that is known.
+        batch_norm: Whether BatchNorm is refused, or replaced by GroupNorm.
 
     Returns:
         A copy in which dropout is keyed, in layers and in functions, and which gives class scores as a tensor.
@@ -54,6 +59,8 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
         raise InputError("the model has layers whose size is still open (nn.Lazy...); give them their sizes")
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError("the model has no trainable parameter")
+    if batch_norm == "group":
+        module = replace_batch_norm(module)
     layers = dict(module.named_modules(remove_duplicate=False))
     keyed: dict[nn.Module, KeyedDropout] = {}
     for name, layer in layers.items():
@@ -106,6 +113,13 @@ def _float_type(module: nn.Module) -> torch.dtype:
     return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
+def _way_out(layer: nn.Module) -> str:
+    """What would be right in place of a layer that keeps state."""
+    if isinstance(layer, _BatchNorm):
+        return "batch_norm=group puts nn.GroupNorm in its place (--batch-norm group)"
+    return "use a layer without such state, for instance nn.GroupNorm"
+
+
 def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: KeyedDraws) -> Any:
     """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
 
@@ -143,7 +157,7 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: Keyed
             layer = module.get_submodule(layer_name)
             raise InputError(
                 f"layer {layer_name!r} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
-                "would leak from one client to the next; use a layer without such state, for instance nn.GroupNorm"
+                f"would leak from one client to the next; {_way_out(layer)}"
             )
     if not torch.equal(torch.get_rng_state(), generator_before):
         raise InputError(

@@ -165,7 +165,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         seed=config.seed,
         device=device,
         dtype=config.dtype,
-        kind=components.model if isinstance(components.model, str) else id(components.model),
+        kind=(components.model if isinstance(components.model, str) else id(components.model), config.batch_norm),
     )
     memory = Memory(
         device,

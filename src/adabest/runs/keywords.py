@@ -36,6 +36,11 @@ class SharedSettings(TypedDict, total=False):
     loss: "str | Loss"
     """Loss: cross-entropy, or module:function."""
 
+    batch_norm: Literal["refuse", "group"]
+    """Models with BatchNorm, whose statistics would leak between clients: refuse them, or put GroupNorm in its place
+    (group): groups of 8 channels; one group for BatchNorm1d and where 8 doesn't divide the channels.
+    """
+
     clients: int | None
     """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
 

@@ -50,7 +50,7 @@ def count_run_parameters(config: Config, components: Components) -> int:
     count = factory.count_parameters(components.model, tuple(dataset.input_shape), dataset.classes)
     if count is not None:
         return count
-    key, made_by = _key(components)
+    key, made_by = _key(config, components)
     if key not in _COUNTED:
         module = _built(config, components)
         _COUNTED[key] = _Counted(made_by, trainable_parameters(module), {config.seed: module})
@@ -67,7 +67,7 @@ def take_model(config: Config, components: Components) -> nn.Module:
     """
     if isinstance(components.model, nn.Module):
         return _built(config, components)
-    key, made_by = _key(components)
+    key, made_by = _key(config, components)
     if made_by in MODELS.builtin.values():
         return _copy_of_built((key, config.seed), config, components)
     counted = _COUNTED.get(key)
@@ -87,17 +87,18 @@ def _copy_of_built(key: Hashable, config: Config, components: Components) -> nn.
     return copy.deepcopy(_BUILT[key])
 
 
-def _key(components: Components) -> tuple[Hashable, Any]:
+def _key(config: Config, components: Components) -> tuple[Hashable, Any]:
     """The key of a model in ``_COUNTED``, and its factory."""
     dataset, model, options = components.dataset, components.model, ""
     made_by: Any = model
     if isinstance(model, str):
         name, options = split_specification(model)[0], model
         made_by = MODELS.find(name)
-    return (id(made_by), options, tuple(dataset.input_shape), dataset.id_range, dataset.classes), made_by
+    kind = (id(made_by), options, config.batch_norm)
+    return (*kind, tuple(dataset.input_shape), dataset.id_range, dataset.classes), made_by
 
 
 def _built(config: Config, components: Components) -> nn.Module:
     dataset = components.dataset
     with one_thread():  # with several, an initialisation that decomposes matrices would have other last bits
-        return build_model(components.model, dataset.example(), dataset.classes, config.seed)
+        return build_model(components.model, dataset.example(), dataset.classes, config.seed, config.batch_norm)

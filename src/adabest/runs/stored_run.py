@@ -19,6 +19,7 @@ from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import build_model
 from adabest.models.forward_pass import class_scores
+from adabest.models.group_norm import replace_batch_norm
 from adabest.registry import Named, check_options, named_now, naming
 from adabest.runs import export
 from adabest.runs.files import folder as files
@@ -136,7 +137,9 @@ class Run:
             example = self._example()
             classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
-                module = build_model(str(self.config.model), example, classes, self.config.seed)
+                module = build_model(str(self.config.model), example, classes, self.config.seed, self.config.batch_norm)
+        elif self.config.batch_norm == "group":
+            module = replace_batch_norm(module)
         try:
             module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:

@@ -15,6 +15,7 @@ from adabest.errors import InputError
 from adabest.federation.batches import Batching
 from adabest.federation.partition import Partition
 from adabest.models.factory import Factory, build_model
+from adabest.models.group_norm import BatchNorm
 from adabest.tasks.classification import ClassificationTask, Loss
 
 _CLIENTS = 2**63  # a client's number is an int64
@@ -83,6 +84,7 @@ def one_client_task(
     y_test: Any = None,
     mean: Any = 0.0,
     std: Any = 1.0,
+    batch_norm: BatchNorm = "refuse",
     loss: Loss = functional.cross_entropy,
     augmentation: Augmentation = none,
     epochs: int = 5,
@@ -110,6 +112,7 @@ def one_client_task(
         mean: The mean that everyone subtracts from inputs: a number, or one per channel ``[channels, 1, 1]``. A tensor
             keeps its type, anything else becomes float32.
         std: The deviation by which everyone then divides them, of the same shapes.
+        batch_norm: Whether a model with BatchNorm is refused, or gets GroupNorm in its place (``group``).
         loss: Of (class scores, labels).
         augmentation: Of training inputs.
         epochs: Passes over the samples in a round.
@@ -138,7 +141,7 @@ def one_client_task(
         mean=mean,
         std=std,
     )
-    module = build_model(model, dataset.example(), classes, seed)
+    module = build_model(model, dataset.example(), classes, seed, batch_norm)
     return ClassificationTask(
         dataset,
         OneClientPartition.of_labels(number, dataset.y_train.numpy(), classes),

@@ -79,6 +79,16 @@ class Config:
             objects=("adabest.tasks.classification:Loss",),
         ),
     ] = "cross-entropy"
+    batch_norm: Annotated[
+        Literal["refuse", "group"],
+        Meaning(
+            "training",
+            "Models with BatchNorm, whose statistics would leak between clients: refuse them, or put GroupNorm in its "
+            "place (group): groups of 8 channels; one group for BatchNorm1d and where 8 doesn't divide the channels.",
+            task=True,
+            added_later=True,
+        ),
+    ] = "refuse"
     clients: Annotated[
         int | None,
         Meaning(
