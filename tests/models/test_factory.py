@@ -389,7 +389,8 @@ class TestLogits:
 
     def test_copies_of_the_model_have_their_own_weights(self) -> None:
         module = prepare(Functional("logits"), INPUTS)
-        for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        copies: list[Any] = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+        for other in copies:
             nn.init.zeros_(other.end.weight)
             assert not torch.equal(other(INPUTS), module(INPUTS))
             assert torch.equal(other(INPUTS), other.end(INPUTS))

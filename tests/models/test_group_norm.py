@@ -20,6 +20,10 @@ def network() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(6, 3))
 
 
+def replaced(module: nn.Module) -> Any:
+    return replace_batch_norm(module)
+
+
 @pytest.mark.parametrize(
     ("layer", "groups"),
     [
@@ -32,7 +36,7 @@ def network() -> nn.Sequential:
     ],
 )
 def test_groups_have_eight_channels_where_they_fit(layer: nn.Module, groups: int) -> None:
-    (found,) = replace_batch_norm(nn.Sequential(layer))
+    (found,) = replaced(nn.Sequential(layer))
     assert isinstance(found, nn.GroupNorm)
     assert found.num_groups == groups
 
@@ -42,7 +46,7 @@ def test_weights_and_what_is_frozen_are_kept() -> None:
     nn.init.constant_(layer.weight, 3.0)
     nn.init.constant_(layer.bias, 0.25)
     layer.bias.requires_grad_(False)
-    (found,) = replace_batch_norm(nn.Sequential(layer))
+    (found,) = replaced(nn.Sequential(layer))
     x = torch.linspace(-1, 1, 2 * 16 * 4).sin().reshape(2, 16, 2, 2)
     by_hand = x.reshape(2, 2, 32)
     by_hand = (by_hand - by_hand.mean(2, keepdim=True)) / (by_hand.var(2, keepdim=True, correction=0) + 0.5).sqrt()
@@ -53,7 +57,7 @@ def test_weights_and_what_is_frozen_are_kept() -> None:
 
 def test_layers_without_weights_and_shared_layers_stay_so() -> None:
     shared = nn.BatchNorm2d(8, affine=False)
-    first, nested = replace_batch_norm(nn.Sequential(shared, nn.Sequential(shared)))
+    first, nested = replaced(nn.Sequential(shared, nn.Sequential(shared)))
     assert first is nested[0]
     assert first.weight is None
 

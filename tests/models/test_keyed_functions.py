@@ -98,12 +98,13 @@ def test_attention_drops_its_weights_alone(masking: str) -> None:
     value = torch.eye(8, dtype=torch.float64).expand(2, 4, 8, 8)
     flags = torch.rand(8, 8, generator=generator) > 0.3
     flags |= torch.eye(8, dtype=torch.bool)
-    options: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "none": {},
         "causal": {"is_causal": True, "scale": 0.7},
         "flags": {"attn_mask": flags},
         "numbers": {"attn_mask": torch.where(flags, 0.3, -1.0).double()},
-    }[masking]
+    }
+    options = every[masking]
     whole = functional.scaled_dot_product_attention(query, key, value, **options)
     found = keyed(lambda: functional.scaled_dot_product_attention(query, key, value, dropout_p=0.25, **options))
     kept = found != 0

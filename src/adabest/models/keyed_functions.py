@@ -49,7 +49,8 @@ class KeyedDraws:
         seed, *words = self.key
         keys = random.bits(seed, Purpose.DROPOUT, *words, self.layer, self.uses, places)
         self.uses += 1
-        return random.at_least(keys, probability).reshape(*drawn, *[1] * channel_dimensions)
+        kept: Tensor = random.at_least(keys, probability)
+        return kept.reshape(*drawn, *[1] * channel_dimensions)
 
     def dropped(self, x: Tensor, probability: float, channel_dimensions: int = 0) -> Tensor:
         """Zeroes entries (or whole channels) with a probability and scales the others up."""
@@ -186,12 +187,14 @@ def _multi_head_attention(draws: KeyedDraws, plain: Any, *inputs: Any, **options
 def _recurrent(draws: KeyedDraws, plain: Any, *given: Any) -> Any:
     """Stacked recurrent layers, one by one, with dropout between them."""
     is_packed = not isinstance(given[3], bool)
+    head: tuple[Any, ...] = ()
+    tail: tuple[Any, ...] = ()
     if is_packed:
         sequence, sizes, states, weights, biases, layers, p, training, both_ways = given
-        head, tail = (sizes,), ()
+        head = (sizes,)
     else:
         sequence, states, weights, biases, layers, p, training, both_ways, batch_first = given
-        head, tail = (), (batch_first,)
+        tail = (batch_first,)
     if layers == 1 or not _is_drawn(p, training):
         return plain(*given)
     directions, each = 1 + both_ways, len(weights) // layers
