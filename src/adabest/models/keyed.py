@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from adabest import random
 from adabest.errors import InputError
+from adabest.global_generators import GlobalGenerators
 from adabest.random import Purpose
 
 # At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
@@ -99,7 +100,7 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
     The types of layers wouldn't tell: users write their own.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    generator_before = torch.get_rng_state()
+    generators = GlobalGenerators()
     try:
         with torch.no_grad():
             output = module(example.to(_float_type(module)) if example.is_floating_point() else example)
@@ -124,9 +125,10 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
                 f"layer {layer_name!r} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
                 "would leak from one client to the next; use a layer without such state, for instance nn.GroupNorm"
             )
-    if not torch.equal(torch.get_rng_state(), generator_before):
+    used = generators.used_since()
+    if used:
         raise InputError(
-            "the model draws random numbers from torch's global generator, so runs could not be repeated; "
+            f"the model draws random numbers from {used[0]}, so runs could not be repeated; "
             "use nn.Dropout modules, whose draws are keyed by (seed, round, client, step, layer), and no dropout "
             "within recurrent or attention layers"
         )
