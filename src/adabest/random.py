@@ -14,6 +14,7 @@ draw           definition
 ``uniform``    the upper 53 bits, divided by 2⁵³: exact in float64
 ``below``      the upper 32 bits times n, divided by 2³² (bias under n/2³²)
 ``order``      a permutation: the stable argsort of one 64-bit key per item
+``normal``     the quantile of the standard normal distribution at (upper 52 bits + ½) / 2⁵²
 =============  ======================================================================================
 
 Draws that are made once, on the CPU, by a library's method (Dirichlet priors, torch's initial weights) use a generator
@@ -22,10 +23,12 @@ of that library, keyed by ``numpy_generator`` or ``torch_seed``. Fingerprints of
 
 import enum
 import math
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 Words = TypeVar("Words", np.ndarray, torch.Tensor)
 
@@ -49,6 +52,7 @@ class Purpose(enum.IntEnum):
     TEST_SPLIT = 9
     POPULATION = 10
     SYNTHETIC = 11
+    ALGORITHM_NOISE = 16
 
 
 def signed(word: int) -> int:
@@ -111,6 +115,126 @@ def at_least(random_bits: Words, bound: float) -> Words:
     # With its first bit flipped, a signed number compares as the unsigned one does.
     reached: Words = (random_bits ^ signed(1 << 63)) >= smallest - (1 << 63)
     return reached
+
+
+def normal(random_bits: Tensor) -> Tensor:
+    """Float64 numbers of the standard normal distribution out of bits: the same on every device.
+
+    The quantiles are those of Wichura's algorithm AS241 (1988), about 15 digits. Only +, −, × and ÷ are used, which
+    IEEE 754 defines to the last bit. Logarithms, cosines and even square roots of libraries differ between devices.
+    """
+    probability = (_shift_right(random_bits, 12).to(torch.float64) + 0.5) * 2.0**-52  # never 0 or 1
+    away = probability - 0.5
+    centre = _quotient(_CENTRE, 0.180625 - away * away) * away
+    distance = _root(-_logarithm(torch.minimum(probability, 1.0 - probability)))
+    tail = torch.where(distance <= 5.0, _quotient(_TAIL, distance - 1.6), _quotient(_FAR_TAIL, distance - 5.0))
+    return torch.where(away.abs() <= 0.425, centre, torch.where(away < 0, -tail, tail))
+
+
+def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Tensor) -> Tensor:
+    """A quotient of two polynomials, whose coefficients begin with the highest power."""
+    numerator, denominator = (_polynomial(one, x) for one in coefficients)
+    return numerator / denominator
+
+
+def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
+    total = torch.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x  # not in one operation with the sum, which some devices would round once and others twice
+        total = total + coefficient
+    return total
+
+
+def _logarithm(x: Tensor) -> Tensor:
+    """The logarithm of numbers above 0: for m in [√½, √2) with x = m 2ᵉ the series of 2 artanh((m − 1) / (m + 1))."""
+    mantissa, exponent = torch.frexp(x)
+    is_low = mantissa < math.sqrt(0.5)
+    mantissa = torch.where(is_low, 2.0 * mantissa, mantissa)
+    power = exponent.to(torch.float64) - is_low.to(torch.float64)
+    ratio = (mantissa - 1.0) / (mantissa + 1.0)
+    series = _polynomial([1.0 / odd for odd in range(21, 0, -2)], ratio * ratio)
+    of_mantissa = 2.0 * ratio * series
+    return power * 0.6931471805599453 + of_mantissa
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root of numbers between ½ and 40, by Heron's method.
+
+    torch's own rounds correctly on GPUs, but on CPUs it depends on the library that torch was built with.
+    """
+    root = 0.16 * x + 0.9  # wrong by a quarter at most; each step squares the error and halves it
+    for _ in range(5):
+        root = 0.5 * (root + x / root)
+    return root
+
+
+# The coefficients of AS241, numerator and denominator: for the centre, the tails, and what lies beyond them.
+_CENTRE = (
+    (
+        2509.0809287301227,
+        33430.57558358813,
+        67265.7709270087,
+        45921.95393154987,
+        13731.69376550946,
+        1971.5909503065513,
+        133.14166789178438,
+        3.3871328727963665,
+    ),
+    (
+        5226.495278852854,
+        28729.085735721943,
+        39307.89580009271,
+        21213.794301586597,
+        5394.196021424751,
+        687.1870074920579,
+        42.31333070160091,
+        1.0,
+    ),
+)
+_TAIL = (
+    (
+        0.0007745450142783414,
+        0.022723844989269184,
+        0.2417807251774506,
+        1.2704582524523684,
+        3.6478483247632045,
+        5.769497221460691,
+        4.630337846156546,
+        1.4234371107496835,
+    ),
+    (
+        1.0507500716444169e-09,
+        0.0005475938084995345,
+        0.015198666563616457,
+        0.14810397642748008,
+        0.6897673349851,
+        1.6763848301838038,
+        2.053191626637759,
+        1.0,
+    ),
+)
+_FAR_TAIL = (
+    (
+        2.0103343992922881e-07,
+        2.7115555687434876e-05,
+        0.0012426609473880784,
+        0.026532189526576124,
+        0.29656057182850487,
+        1.7848265399172913,
+        5.463784911164114,
+        6.657904643501103,
+    ),
+    (
+        2.0442631033899397e-15,
+        1.421511758316446e-07,
+        1.8463183175100548e-05,
+        0.0007868691311456133,
+        0.014875361290850615,
+        0.1369298809227358,
+        0.599832206555888,
+        1.0,
+    ),
+)
 
 
 def below(random_bits: Words, bound: Any) -> Words:

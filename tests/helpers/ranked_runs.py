@@ -74,6 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
     "two-phases": {**STRIPES, "algorithm": "relatives:FedDane"},
     "state-of-three-fields": {**STRIPES, "algorithm": "relatives:VrlSgd"},
     "unscored": {**STRIPES, "algorithm": "relatives:FedNova"},
+    "noisy": {**STRIPES, "algorithm": "relatives:NoisyFedAvg"},
     "difference": {**STRIPES, "algorithm": "ranked_runs:Difference"},
     "spoiled": {**UNBALANCED, "algorithm": "ranked_runs:Spoiled"},
     "spoiled-phase": {**UNBALANCED, "algorithm": "ranked_runs:SpoiledPhase"},

@@ -246,3 +246,34 @@ class FedDane(Algorithm):
         if context.phase == 0:
             return Update(self.Vector(mean), aggregate=cloud, cloud=cloud)
         return Update(server, aggregate=mean, cloud=mean)
+
+
+@dataclass(frozen=True)
+class NoisyFedAvg(FedAvg):
+    """FedAvg with keyed noise in all its functions."""
+
+    sigma: float = 0.1
+
+    def downlink(self, server: Nothing, cloud: Tensor, context: ServerContext) -> FedAvg.Message:
+        return self.Message(cloud + self.sigma * context.normal_like(cloud))
+
+    def client_start(self, client: Nothing, message: FedAvg.Message, context: ClientContext) -> Correction:
+        # The message has no dimension for the clients; the noise must be each client's own nevertheless.
+        noise = context.uniform_like(message.cloud) - context.uniform_like(message.cloud)
+        return Correction(start=message.cloud, offset=self.sigma * noise)
+
+    def client_finish(
+        self, client: Nothing, message: FedAvg.Message, model: Tensor, context: ClientContext
+    ) -> tuple[Nothing, FedAvg.Reply]:
+        return client, self.Reply(model + self.sigma * context.normal_like(model), context.samples)
+
+    def client_model(self, message: FedAvg.Message, reply: FedAvg.Reply, context: ServerContext) -> Tensor:
+        return reply.model + self.sigma * context.uniform_like(reply.model)
+
+    def server_step(self, server: Nothing, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
+        aggregate = replies.mean("model", "samples")
+        return Update(server, aggregate, cloud=aggregate + self.sigma * context.uniform_like(cloud))
+
+    @property
+    def stackable(self) -> bool:
+        return True

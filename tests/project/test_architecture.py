@@ -19,8 +19,8 @@ PROJECT = Path(__file__).parents[2]
 # From the cellar to the roof. What stands in one line may not import each other, unless said below.
 FLOORS = (
     ("errors",),
-    ("registry", "random", "machine", "extras"),
-    ("stop_requests",),
+    ("registry", "random", "global_generators", "machine", "extras"),
+    ("stop_requests", "noise"),
     ("data",),
     ("federation",),
     ("models",),
@@ -162,13 +162,15 @@ def test_only_the_engine_knows_of_devices() -> None:
     """A device is chosen in runs/build.py, set up in runs/process_settings.py and used in engine/.
 
     A task has its data there, models/vector.py puts a module where it is told, models/factory.py counts parameters
-    where nothing is stored, costs/section_timer.py waits for it, and runs/callbacks/memory_use.py asks how full it is.
+    where nothing is stored, costs/section_timer.py waits for it, runs/callbacks/memory_use.py asks how full it is, and
+    global_generators.py reads the states of its generators.
     """
     mentions = re.compile(r"\.cuda\b|torch\.device|\.to\((?:self\._)?device|\bmps\b")
     knowing = {name_of(path) for path in FILES if mentions.search(path.read_text(encoding="utf-8"))}
     outside = {name for name in knowing if not name.startswith("engine/")}
     assert outside == {
         "costs/section_timer.py",
+        "global_generators.py",
         "models/factory.py",
         "models/vector.py",
         "runs/build.py",

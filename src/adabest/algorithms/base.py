@@ -49,7 +49,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -57,6 +57,7 @@ from torch import Tensor
 
 from adabest.algorithms.forms import Form, forms_of
 from adabest.errors import InputError, nearest
+from adabest.noise import NoiseKey
 
 Scalar = float | Tensor  # a tensor of shape [..., 1]
 
@@ -89,6 +90,7 @@ class ClientContext:
         base_eta: η_1, before any decay.
         steps: K_i, ``[..., 1]``.
         samples: n_i, ``[..., 1]``.
+        noise: The key of ``normal_like`` and ``uniform_like``.
     """
 
     round: int
@@ -97,6 +99,25 @@ class ClientContext:
     base_eta: Scalar
     steps: Tensor
     samples: Tensor
+    noise: NoiseKey = field(default_factory=NoiseKey, compare=False, repr=False)
+
+    def normal_like(self, x: Tensor, draw: int | None = None) -> Tensor:
+        """Numbers of the standard normal distribution, in the shape and type of a tensor.
+
+        They follow from the run's seed, the round, the client, the phase, the algorithm's function, and how many draws
+        this call of it has made before: the same on every engine and device, and no two draws alike.
+
+        Args:
+            x: The tensor. Where an engine computes several clients at once, the noise has a first dimension for them,
+                even if ``x`` is a vector that is the same for all.
+            draw: A number, for noise that another function of the same phase needs, too: the same number gives the same
+                noise in all of them, in every call.
+        """
+        return self.noise.normal(x, (self.round, self.phase), draw)
+
+    def uniform_like(self, x: Tensor, draw: int | None = None) -> Tensor:
+        """Numbers that are evenly spread over [0, 1), in the shape and type of a tensor; see ``normal_like``."""
+        return self.noise.uniform(x, (self.round, self.phase), draw)
 
 
 @dataclass(frozen=True)
@@ -122,6 +143,7 @@ class ServerContext:
         eta: η_t.
         base_eta: η_1, before any decay.
         known_population: The population, for algorithms that declare ``needs_population``; None for all others.
+        noise: The key of ``normal_like`` and ``uniform_like``. Runs that differ in nothing else may be stacked.
     """
 
     round: int
@@ -129,6 +151,24 @@ class ServerContext:
     eta: Scalar
     base_eta: Scalar
     known_population: Population | None = None
+    noise: NoiseKey = field(default_factory=NoiseKey, compare=False, repr=False)
+
+    def normal_like(self, x: Tensor, draw: int | None = None) -> Tensor:
+        """Numbers of the standard normal distribution, in the shape and type of a tensor.
+
+        They follow from the run's seed, the round, the phase, the algorithm's function, and how many draws this call of
+        it has made before: the same on every engine and device, and no two draws alike.
+
+        Args:
+            x: The tensor.
+            draw: A number, for noise that another function of the same phase needs, too: the same number gives the same
+                noise in all of them, in every call.
+        """
+        return self.noise.normal(x, (self.round, self.phase), draw)
+
+    def uniform_like(self, x: Tensor, draw: int | None = None) -> Tensor:
+        """Numbers that are evenly spread over [0, 1), in the shape and type of a tensor; see ``normal_like``."""
+        return self.noise.uniform(x, (self.round, self.phase), draw)
 
     @property
     def population(self) -> Population:

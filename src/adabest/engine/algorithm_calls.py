@@ -9,7 +9,8 @@ Replies are the exception: one that isn't of its form is left out by the gate, s
 client's fault. If in the first round all are wrong, it is the algorithm's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,18 +27,19 @@ from adabest.algorithms.base import (
 )
 from adabest.algorithms.forms import Form, fault_of_field, find_fault, forms_of
 from adabest.errors import InputError
+from adabest.global_generators import GlobalGenerators
 
 
 def initial_server(algorithm: Algorithm, cloud: Tensor) -> Any:
     """The server's state before the first round."""
-    state = algorithm.server_init(cloud)
+    state = _call(algorithm, "server_init", cloud)
     _check_tuple(algorithm, "server_init", algorithm.server_type(), state, cloud)
     return state
 
 
 def initial_client(algorithm: Algorithm, cloud: Tensor) -> Any:
     """The state of a client that never took part."""
-    state = algorithm.client_init(cloud)
+    state = _call(algorithm, "client_init", cloud)
     _check_tuple(algorithm, "client_init", algorithm.client_type(), state, cloud)
     return state
 
@@ -48,7 +50,7 @@ def message(algorithm: Algorithm, server: Any, cloud: Tensor, context: ServerCon
     if "cloud" not in forms_of(kind):
         fields = ", ".join(forms_of(kind)) or "nothing"
         raise _error(algorithm, f"declares a {kind.__name__} of {fields}; one of its fields should be cloud: Model")
-    sent = algorithm.downlink(server, cloud, context)
+    sent = _call(algorithm, "downlink", server, cloud, context)
     _check_tuple(algorithm, "downlink", kind, sent, cloud)
     return sent
 
@@ -65,7 +67,7 @@ def correction(
         context: Their context.
         leading: ``(clients,)`` where several are computed at once. What is the same for all may lack it.
     """
-    found = algorithm.client_start(states, sent, context)
+    found = _call(algorithm, "client_start", states, sent, context)
     if not isinstance(found, Correction):
         raise _wrong_kind(algorithm, "client_start", found, "a Correction")
     fault = _correction_fault(found, sent.cloud, leading)
@@ -93,7 +95,7 @@ def finish(
         context: Their context.
         leading: ``(clients,)`` where several are computed at once. What is the same for all may lack it.
     """
-    found = algorithm.client_finish(states, sent, model, context)
+    found = _call(algorithm, "client_finish", states, sent, model, context)
     if not (isinstance(found, tuple) and len(found) == 2 and not hasattr(found, "_fields")):
         raise _wrong_kind(algorithm, "client_finish", found, "two things: what the client keeps, and its reply")
     kept = found[0]
@@ -104,7 +106,7 @@ def finish(
 def server_step(algorithm: Algorithm, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
     """The result of a server step, of one run or of several stacked ones; see ``check_update`` for its form."""
     try:
-        found = algorithm.server_step(server, cloud, replies, context)
+        found = _call(algorithm, "server_step", server, cloud, replies, context)
     except UndeclaredMeanError as error:
         raise _error(algorithm, f"in server_step, {error}") from None
     if not isinstance(found, Update):
@@ -131,9 +133,13 @@ def check_update(algorithm: Algorithm, update: Update, cloud: Tensor) -> None:
     _check_tuple(algorithm, "server_step", algorithm.server_type(), update.server, cloud)
 
 
-def client_models(algorithm: Algorithm, sent: Any, replies: Any, context: ServerContext) -> Tensor | None:
+def client_models(
+    algorithm: Algorithm, sent: Any, replies: Any, context: ServerContext, clients: Sequence[int]
+) -> Tensor | None:
     """The models of the clients that replied, ``[clients, P]``; None if they can't be told."""
-    models = algorithm.client_model(sent, replies, context)
+    # By client, since each rank works out the models of its own clients.
+    own = replace(context, noise=replace(context.noise, client=tuple(clients)))
+    models: Tensor | None = _call(algorithm, "client_model", sent, replies, own)
     if models is not None:
         fault = fault_of_field(Form.MODEL, models, sent.cloud, (len(replies[0]),))
         if fault is not None:
@@ -145,7 +151,7 @@ def client_estimates(
     algorithm: Algorithm, states: Any, sent: Any, context: ClientContext, *, leading: tuple[int, ...] = ()
 ) -> Tensor | None:
     """h_i of one client, or of several; None if the algorithm has none."""
-    found = algorithm.client_estimate(states, sent, context)
+    found: Tensor | None = _call(algorithm, "client_estimate", states, sent, context)
     if found is not None:
         fault = fault_of_field(Form.VECTOR, found, sent.cloud, leading)
         if fault is not None:
@@ -155,7 +161,7 @@ def client_estimates(
 
 def server_numbers(algorithm: Algorithm, server: Any) -> Mapping[str, Tensor]:
     """Numbers of the server's state that become metrics."""
-    found = algorithm.server_numbers(server)
+    found = _call(algorithm, "server_numbers", server)
     if not isinstance(found, Mapping):
         raise _wrong_kind(algorithm, "server_numbers", found, "a mapping of names and numbers")
     for name, value in found.items():
@@ -179,6 +185,46 @@ def refuse_wrong_replies(algorithm: Algorithm, faults: Mapping[int, str], client
     if faults and len(faults) == clients:
         fault = next(iter(faults.values()))
         raise _error(algorithm, f"client_finish returned a reply that can't be used: {fault}")
+
+
+def _call(algorithm: Algorithm, method: str, *given: Any) -> Any:
+    """Calls a function of an algorithm, with noise of its own, and refuses one that draws from a global generator.
+
+    torch's generators are watched always. A look at NumPy's and Python's takes longer than a small function does, so
+    theirs are watched in some rounds, of which some coincide with any rhythm in which an algorithm may draw.
+
+    Raises:
+        InputError: If one is drawn from.
+    """
+    function = getattr(algorithm, method)
+    context, number = given[-1], 1
+    if isinstance(context, ServerContext | ClientContext):
+        number = context.round
+        before = given[:-1]
+
+        def call() -> Any:
+            return function(*before, replace(context, noise=context.noise.in_function(method)))
+    else:
+
+        def call() -> Any:
+            return function(*given)
+
+    is_power_of_two = not number & (number - 1)
+    generators = GlobalGenerators(all_libraries=is_power_of_two or number % 13 == 0)
+    found = call()
+    if generators.used_since():
+        # Another thread, as a tracker's, may have drawn meanwhile. Functions are pure: a second call tells. It begins
+        # with the same states, or a function that sets a seed by itself would leave the generator as it finds it.
+        generators.restore()
+        call()
+        used = generators.used_since()
+        if used:
+            raise _error(
+                algorithm,
+                f"{method} draws random numbers from {used[0]}, so runs could not be repeated. Use "
+                "context.normal_like(x) or context.uniform_like(x), which are keyed by seed, round, client and phase",
+            )
+    return found
 
 
 def _check_tuple(

@@ -271,7 +271,8 @@ def _models(received: Received) -> Tensor | None:
     request = received.request
     if request.work is not Work.TRAIN:
         return None
-    return client_models(request.algorithm, request.message, _answers(received).replies, request.context)
+    answers = _answers(received)
+    return client_models(request.algorithm, request.message, answers.replies, request.context, answers.clients)
 
 
 def _accepted_or_before(

@@ -36,7 +36,8 @@ def stacked_norms(request: Request) -> Tensor:
     for first in range(0, len(everyone), _STACKED_CLIENTS):
         some = slice(first, first + _STACKED_CLIENTS)
         states = stacked_states([request.clients[client] for client in everyone[some]])
-        context = replace(whole, steps=whole.steps[some], samples=whole.samples[some])
+        noise = replace(whole.noise, client=tuple(everyone[some]))
+        context = replace(whole, steps=whole.steps[some], samples=whole.samples[some], noise=noise)
         leading = (len(everyone[some]),)
         estimate = calls.client_estimates(request.algorithm, states, request.message, context, leading=leading)
         if estimate is None:

@@ -11,6 +11,7 @@ client and lasts longer than a round.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining
+from adabest.noise import NoiseKey
 from adabest.tasks.base import Task
 
 
@@ -169,7 +171,7 @@ class Engine(Protocol):
 
 
 def server_context(
-    training: LocalTraining, round_number: int, phase: int = 0, population: Population | None = None
+    training: LocalTraining, round_number: int, phase: int = 0, population: Population | None = None, *, seed: int = 0
 ) -> ServerContext:
     """The context of a phase of a round.
 
@@ -178,6 +180,7 @@ def server_context(
         round_number: t, from 1.
         phase: Which exchange of the round this is, from 0.
         population: |S^t| and n̄, for an algorithm that declares that it needs them.
+        seed: The run's, for noise.
     """
     return ServerContext(
         round=round_number,
@@ -185,24 +188,26 @@ def server_context(
         eta=training.eta(round_number),
         base_eta=training.learning_rate,
         known_population=population,
+        noise=NoiseKey(seed),
     )
 
 
 def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:
     """The context of one client in a phase."""
     like = message.cloud
-    return context_of(server, like.new_tensor([task.steps(client)]), like.new_tensor([task.samples(client)]))
+    return context_of(server, client, like.new_tensor([task.steps(client)]), like.new_tensor([task.samples(client)]))
 
 
 def stacked_context(request: Request, clients: Sequence[int]) -> ClientContext:
     """The context of several clients in a phase, as one; counts are ``[clients, 1]``."""
     server, like = request.context, request.message.cloud
     steps = like.new_tensor([[request.task.steps(client)] for client in clients])
-    return context_of(server, steps, like.new_tensor([[request.task.samples(client)] for client in clients]))
+    samples = like.new_tensor([[request.task.samples(client)] for client in clients])
+    return context_of(server, tuple(clients), steps, samples)
 
 
-def context_of(server: ServerContext, steps: Tensor, samples: Tensor) -> ClientContext:
-    """The context of clients with numbers of steps and samples."""
+def context_of(server: ServerContext, client: int | tuple[int, ...], steps: Tensor, samples: Tensor) -> ClientContext:
+    """The context of a client, or of several, with numbers of steps and samples."""
     return ClientContext(
         round=server.round,
         phase=server.phase,
@@ -210,6 +215,7 @@ def context_of(server: ServerContext, steps: Tensor, samples: Tensor) -> ClientC
         base_eta=server.base_eta,
         steps=steps,
         samples=samples,
+        noise=replace(server.noise, client=client),
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Replies, ServerContext, Update
 from adabest.engine.algorithm_calls import server_step
+from adabest.noise import NoiseKey
 
 _PLAIN = (bool, int, float, str, type(None))
 _ROUND = 512  # elements: whatever their type, a multiple of the bytes that allocators align to
@@ -90,7 +91,7 @@ def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
     first = steps[0]
     server = type(first.server)(*map(torch.stack, zip(*(step.server for step in steps), strict=True)))
     cloud = torch.stack([step.cloud for step in steps])
-    together = server_step(first.algorithm, server, cloud, _StackedReplies(steps), first.context)
+    together = server_step(first.algorithm, server, cloud, _StackedReplies(steps), _stacked_context(steps))
     rows: dict[int, Sequence[Tensor]] = {}  # by id: what is one tensor in the result stays one tensor in each run's
 
     def own(field: Tensor, run: int) -> Tensor:
@@ -107,6 +108,17 @@ def take_stacked(steps: Sequence[ServerStep]) -> list[Update]:
         )
         for run in range(len(steps))
     ]
+
+
+def _stacked_context(steps: Sequence[ServerStep]) -> ServerContext:
+    """The context of several steps, which differ in nothing but their seeds."""
+    context = steps[0].context
+    seeds = [seed for step in steps for seed in _seeds(step.context.noise)]
+    return dataclasses.replace(context, noise=dataclasses.replace(context.noise, seed=tuple(seeds)))
+
+
+def _seeds(noise: NoiseKey) -> tuple[int, ...]:
+    return (noise.seed,) if isinstance(noise.seed, int) else noise.seed
 
 
 def aligned_rows(stacked: Tensor) -> Sequence[Tensor]:

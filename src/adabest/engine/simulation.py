@@ -180,7 +180,7 @@ class Simulation:
         known = None
         if self._algorithm.needs_population:
             known = Population(self._roster.size, self._roster.mean_samples)
-        return server_context(self._training, round_number, phase, known)
+        return server_context(self._training, round_number, phase, known, seed=self._attendance.seed)
 
     @functools.cached_property
     def engine(self) -> Engine:

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from adabest.errors import InputError
+from adabest.global_generators import GlobalGenerators
 from adabest.models.forward_pass import SimulatedForward, class_scores
 from adabest.models.group_norm import BatchNorm, replace_batch_norm
 from adabest.models.keyed_functions import KeyedDraws, KeyedFunctions
@@ -129,7 +130,7 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: Keyed
         What the module gave.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    generator_before = torch.get_rng_state()
+    generators = GlobalGenerators()
     try:
         with torch.no_grad(), KeyedFunctions(draws):
             output = module(_as_given(module, example))
@@ -159,9 +160,10 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: Keyed
                 f"layer {layer_name!r} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
                 f"would leak from one client to the next; {_way_out(layer)}"
             )
-    if not torch.equal(torch.get_rng_state(), generator_before):
+    used = generators.used_since()
+    if used:
         raise InputError(
-            "the model draws random numbers from torch's global generator, so runs could not be repeated; "
+            f"the model draws random numbers from {used[0]}, so runs could not be repeated; "
             "dropout is keyed by (seed, round, client, step, place in the model), as a layer, a function, or within "
             "attention and recurrent layers; other draws, such as nn.RReLU's, must go"
         )

@@ -174,6 +174,7 @@ class Conductor:
                     "run": run.number,
                     "work": request.work.name,
                     "round": request.context.round,
+                    "seed": request.context.noise.seed,
                     "phase": phase,
                     "clients": clients,
                     "ranks": places,

@@ -71,7 +71,7 @@ class RunPhase:
         self.clients: list[int] = asked["clients"]
         self.ranks: list[int] = asked["ranks"]
         self._own = [place for place, where in enumerate(self.ranks) if where == rank]
-        context = server_context(share.parts.training, asked["round"], asked["phase"])
+        context = server_context(share.parts.training, asked["round"], asked["phase"], seed=asked["seed"])
         self.request = share.request(
             Work[asked["work"]], [self.clients[place] for place in self._own], message, context
         )
@@ -85,7 +85,9 @@ class RunPhase:
         self.share.prepare_states(answers)
         if self.request.work is Work.TRAIN:
             request = self.request
-            self.models = client_models(request.algorithm, request.message, answers.replies, request.context)
+            self.models = client_models(
+                request.algorithm, request.message, answers.replies, request.context, answers.clients
+            )
 
     def report(self) -> Any:
         """What rank 0 is told of the clients that have trained here."""

@@ -121,6 +121,7 @@ class RankedClients:
             lambda order: service.estimate_norms(order, request.message),
             run=run.number,
             round=request.context.round,
+            seed=request.context.noise.seed,
             message=[spec_of(field) for field in request.message],
             homes=[[client, homes[client]] for client in everyone],
         )

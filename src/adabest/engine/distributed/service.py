@@ -137,7 +137,7 @@ class RankService:
         mine = [client for client, home in order["homes"] if home == self.ranks.rank]
 
         def norms() -> list[Any]:
-            context = server_context(share.parts.training, order["round"])
+            context = server_context(share.parts.training, order["round"], seed=order["seed"])
             request = share.request(share.parts.algorithm.phases[0], mine, sent, context)
             found = estimate_norms(request).tolist() if mine else []
             return [[client, norm] for client, norm in zip(mine, found, strict=False)]  # an algorithm may have none
