@@ -92,7 +92,7 @@ def test_a_step_that_is_wrong_only_where_runs_are_stacked_is_refused(
 
 def test_a_field_of_any_form_may_change_its_shape() -> None:
     class Growing(Keeper):
-        class Server(NamedTuple):  # type: ignore[assignment]
+        class Server(NamedTuple):
             history: Tensor
 
         def server_init(self, cloud: Tensor) -> Any:
@@ -124,7 +124,7 @@ def test_a_mistake_of_a_later_round_is_refused_there() -> None:
 
 def test_a_message_without_the_cloud_model_is_refused() -> None:
     class Mute(Keeper):
-        class Message(NamedTuple):  # type: ignore[assignment]
+        class Message(NamedTuple):
             model: Tensor
 
         def downlink(self, server: Any, cloud: Tensor, context: Any) -> Any:

@@ -321,7 +321,7 @@ class TestAllOrNothing:
     def test_divergence_in_the_evaluation_is_told(self) -> None:
         class Overflows(ClassificationTask):
             def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-                return Scores(loss=float("inf"), accuracy=0.1)
+                return Scores(loss=float("inf"), values={"accuracy": 0.1})
 
         task = make_task()
         task.__class__ = Overflows

@@ -293,6 +293,7 @@ class Simulation:
                 self.state,
                 after,
                 evaluation=evaluation,
+                metrics_of_task=self._task.metrics,
                 scores=health.accepted_scores(),
                 cohort=len(health.received[-1].clients) if answered else 0,
                 present=self._roster.size,

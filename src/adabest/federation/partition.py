@@ -197,9 +197,13 @@ def check_scheme(scheme: Scheme) -> None:
         raise InputError(f"shards = {scheme.shards}: a client gets at least one")
 
 
-def default_partition(split_by_client: bool) -> str:
+BY_LABEL = ("dirichlet", "dirichlet-legacy", "shards")
+"""The partitioners that need a label of each sample."""
+
+
+def default_partition(split_by_client: bool, *, has_labels: bool = True) -> str:
     """The default partitioner of a data set."""
-    return NATURAL if split_by_client else "dirichlet"
+    return NATURAL if split_by_client else "dirichlet" if has_labels else "iid"
 
 
 def default_validation_clients(clients: int) -> int:

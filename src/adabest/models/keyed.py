@@ -1,6 +1,7 @@
 """Preparation of a user's module for simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,13 +51,20 @@ class KeyedDropout(nn.Module):
         return scaled
 
 
-def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> nn.Module:
-    """A copy of a classifier with keyed dropout, once a trial pass has shown that it can be simulated.
+CheckOutput = Callable[[tuple[int, ...]], None]
+"""Raises ``InputError`` if what a model gives for one sample has the wrong shape."""
+
+
+def prepare(
+    module: nn.Module, example: Tensor, classes: int | None = None, check_output: CheckOutput | None = None
+) -> nn.Module:
+    """A copy of a model with keyed dropout, once a trial pass has shown that it can be simulated.
 
     Args:
-        module: The user's classifier.
+        module: The user's model.
         example: A small batch of inputs, for the trial pass.
         classes: How many class scores it should give, if that is known.
+        check_output: Decides on the shape of its outputs in place of ``classes``.
 
     Returns:
         A copy in which every dropout layer is a ``KeyedDropout``.
@@ -77,7 +85,7 @@ def prepare(module: nn.Module, example: Tensor, classes: int | None = None) -> n
             keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), spatial))
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
-    _refuse_state(module, example, classes)
+    _refuse_state(module, example, classes, check_output)
     return module
 
 
@@ -93,7 +101,7 @@ def _float_type(module: nn.Module) -> torch.dtype:
     return next(p.dtype for p in module.parameters() if p.requires_grad)
 
 
-def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> None:
+def _refuse_state(module: nn.Module, example: Tensor, classes: int | None, check_output: CheckOutput | None) -> None:
     """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
 
     The types of layers wouldn't tell: users write their own.
@@ -111,10 +119,14 @@ def _refuse_state(module: nn.Module, example: Tensor, classes: int | None) -> No
             f"{tuple(example.shape)}: {error}; ids are looked up, for instance by an nn.Embedding with more "
             "rows than the highest of them, and numbers to compute with should be floating-point"
         ) from error
-    if not (isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(example)):
+    has_rows = isinstance(output, Tensor) and output.ndim > 0 and len(output) == len(example)
+    if not has_rows or (check_output is None and output.ndim != 2):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(f"the model should give one row of class scores for each input, not {shape}")
-    if classes is not None and output.shape[1] != classes:
+        wanted = "one row of class scores" if check_output is None else "a tensor with one row"
+        raise InputError(f"the model should give {wanted} for each input, not {shape}")
+    if check_output is not None:
+        check_output(tuple(output.shape[1:]))
+    elif classes is not None and output.shape[1] != classes:
         raise InputError(f"the model gives {output.shape[1]} class scores, but the data set has {classes} classes")
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(buffer, before[name]):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from adabest.models.factory import Factory
     from adabest.runs.callbacks.base import Callback
     from adabest.tasks.classification import Loss
+    from adabest.tasks.objectives.base import Objective
 
 
 class SharedSettings(TypedDict, total=False):
@@ -33,8 +34,13 @@ class SharedSettings(TypedDict, total=False):
     set's own.
     """
 
-    loss: "str | Loss"
-    """Loss: cross-entropy, or module:function."""
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
+    loss: "str | Loss | None"
+    """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""
 
     clients: int | None
     """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
@@ -46,7 +52,8 @@ class SharedSettings(TypedDict, total=False):
 
     partition: str | None
     """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
+    each.
     """
 
     alpha: float
@@ -144,13 +151,13 @@ class SharedSettings(TypedDict, total=False):
     """Rounds between two evaluations; the last round is always evaluated."""
 
     stop_at: float | None
-    """Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test set at
-    which the run ends early.
+    """Accuracy, or value of the task's first metric, of the model that --score names, or of the aggregate where there
+    is no scored one, on the test set at which the run ends early.
     """
 
     stop_after: int | None
-    """Rounds without a new best validation accuracy after which the run ends early. Without validation clients the test
-    accuracy counts.
+    """Rounds without a new best accuracy, or value of the task's first metric, on validation clients after which the
+    run ends early. Without validation clients the test set counts.
     """
 
     checkpoint_every: int | None
@@ -225,6 +232,11 @@ class PartitionSettings(TypedDict, total=False):
     data_dir: str | None
     """Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder."""
 
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
     clients: int | None
     """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
 
@@ -235,7 +247,8 @@ class PartitionSettings(TypedDict, total=False):
 
     partition: str | None
     """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
+    each.
     """
 
     alpha: float
@@ -322,5 +335,10 @@ class Objects(TypedDict, total=False):
     set's own.
     """
 
-    loss: "str | Loss"
-    """Loss: cross-entropy, or module:function."""
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
+    loss: "str | Loss | None"
+    """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""

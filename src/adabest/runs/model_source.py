@@ -47,7 +47,7 @@ def count_run_parameters(config: Config, components: Components) -> int:
         InputError: If the model can't be made.
     """
     dataset = components.dataset
-    count = factory.count_parameters(components.model, tuple(dataset.input_shape), dataset.classes)
+    count = factory.count_parameters(components.model, tuple(dataset.input_shape), components.outputs)
     if count is not None:
         return count
     key, made_by = _key(components)
@@ -94,10 +94,17 @@ def _key(components: Components) -> tuple[Hashable, Any]:
     if isinstance(model, str):
         name, options = split_specification(model)[0], model
         made_by = MODELS.find(name)
-    return (id(made_by), options, tuple(dataset.input_shape), dataset.id_range, dataset.classes), made_by
+    shape = (tuple(dataset.input_shape), dataset.id_range, components.outputs)
+    return (id(made_by), options, shape, id(components.task)), made_by
 
 
 def _built(config: Config, components: Components) -> nn.Module:
     dataset = components.dataset
     with one_thread():  # with several, an initialisation that decomposes matrices would have other last bits
-        return build_model(components.model, dataset.example(), dataset.classes, config.seed)
+        return build_model(
+            components.model,
+            dataset.example(),
+            components.outputs,
+            config.seed,
+            check_output=components.check_output,
+        )

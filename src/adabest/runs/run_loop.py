@@ -245,16 +245,20 @@ def _callbacks(
     """All callbacks of a run, in the order that ``callbacks.base`` promises."""
     records = Records(open_ledger)
     label = run.label or run.folder.path.name
+    metric = run.components.task.metrics[0]
     return [
         *(PatientTracker(name, resumed=resumed) for name in config.trackers()),
         *own,
-        Log(lambda: _way_to_resume(run.folder, config), config.score),
+        Log(lambda: _way_to_resume(run.folder, config), config.score, metric),
         records,
         Timings(),
-        EarlyStopping(config.stop_at, config.stop_after, config.score),
+        EarlyStopping(config.stop_at, config.stop_after, config.score, metric),
         Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
         ShownProgress(
-            lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind, score=config.score
+            lambda first: shared.board.reporter(label, first, config.rounds),
+            blind=run.blind,
+            score=config.score,
+            metric=metric,
         ),
     ]
 

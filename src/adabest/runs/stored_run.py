@@ -36,6 +36,7 @@ from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
+from adabest.tasks.metric import ACCURACY, Metric
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,16 @@ class Run:
     def score(self) -> str:
         """The model that tables speak of."""
         return self.config.score
+
+    @property
+    def metric(self) -> Metric:
+        """What tables speak of: accuracy, or the first metric of the task."""
+        return self.judged_by[0]
+
+    @property
+    def judged_by(self) -> tuple[Metric, ...]:
+        """What models are judged by."""
+        return tuple(Metric(**stored) for stored in self.identity.get("metrics", ())) or (ACCURACY,)
 
     @property
     def rejections(self) -> list[Rejection]:
@@ -135,7 +146,9 @@ class Run:
             example = self._example()
             classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
-                module = build_model(str(self.config.model), example, classes, self.config.seed)
+                module = build_model(
+                    str(self.config.model), example, classes, self.config.seed, check_output=lambda shape: None
+                )
         try:
             module.to(self.config.dtype).load_state_dict(tensors)
         except RuntimeError as error:
@@ -227,14 +240,14 @@ class Run:
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
-        """The metadata of an exported model: settings that its result depends on, round and accuracy."""
+        """The metadata of an exported model: settings that its result depends on, round and first metric."""
         # A run that diverged leaves the models of the round before, which may not have been evaluated.
         round_number = self.round - 1 if self.status == "diverged" else self.round
         evaluated = self.final.get("round") == round_number
         facts = {
             "which": which,
             "round": round_number,
-            "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
+            self.metric.name: self.final.get(f"{which}_{self.metric.name}") if evaluated else None,
             "classes": self._of_identity("classes"),
             "input_shape": self._of_identity("input_shape"),
         }

@@ -34,6 +34,7 @@ from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores
 from adabest.tasks.classification import ClassificationTask, validation_samples, validation_scores
+from adabest.tasks.objectives.catalog import CLASSIFICATION
 
 _BYTES = 2**29  # of the buffers, which are there only during an evaluation
 _MODELS = 8  # for which the buffers should suffice: fewer models at a time leave a large GPU idle
@@ -88,14 +89,14 @@ class GpuEvaluator:
             device_clock: Measures how long a GPU works.
 
         Raises:
-            Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy, the data aren't tensors, or
-                none of them are for tests.
+            Unbatchable: If a layer has no operator of ours, it isn't classification by cross-entropy, the data aren't
+                tensors, or none of them are for tests.
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
             raise Unbatchable("the model has layers other than convolutions and linear layers")
         if own.loss is not None:
-            raise Unbatchable("the loss isn't cross-entropy")
+            raise Unbatchable("it isn't classification by cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
             raise Unbatchable("the data aren't tensors")
         if len(task.data.y_test) == 0:
@@ -141,9 +142,9 @@ class GpuEvaluator:
         copied = _copied(test, validation, samples)
         # Divided here: a GPU would multiply by the inverse, which may change a last bit.
         pairs = zip((copied.losses / samples).tolist(), (copied.right / samples).tolist(), strict=True)
-        scores = {key: Scores(*pair) for key, pair in zip(models, pairs, strict=True)}
+        scores = {key: Scores(loss, {"accuracy": right}) for key, (loss, right) in zip(models, pairs, strict=True)}
         validations = {
-            number: validation_scores(_partition(request), row[: table.samples])
+            number: validation_scores(_partition(request), _sums(row[: table.samples]), CLASSIFICATION)
             for (number, request), table, row in zip(validated.items(), tables, copied.validation, strict=True)
         }
         results = [
@@ -310,7 +311,7 @@ class _Pass:
         self._input_shape = input_shape(own)
         allocate = Allocator(models, own.operand, device)
         self._x = allocate(samples, *self._input_shape.stored)
-        self._unused_gradient = allocate(samples, stored_scores(own))
+        self._unused_gradient = allocate(samples, *stored_scores(own))
         common: dict[str, Any] = {"batch": samples, "allocate": allocate}
         self._layers = list[Forward]()
         for place, (layer, regions) in enumerate(zip(own.layers, own.packing.regions, strict=True)):
@@ -359,9 +360,9 @@ class _Pass:
                 torch.maximum(found.peaks, _peaks(value), out=found.peaks)
             value = layer.forward(value, packed, pace)
         if value.ndim != 3:
-            value = in_torch_layout(value, self._layers[-1], (own.classes,))
+            value = in_torch_layout(value, self._layers[-1], (own.output[0],))
         of_scores = self._unused_gradient
-        own.operators.cross_entropy(source, pace, value, own.classes, of_scores, found.losses, found.right)
+        own.operators.cross_entropy(source, pace, value, own.output[0], of_scores, found.losses, found.right)
 
 
 def _peaks(activations: Tensor) -> Tensor:
@@ -374,6 +375,11 @@ def _only(request: EvaluationRequest, overflowed: Collection[int], *, is_invalid
     """The part of a request that is judged again: the models that overflowed, in the test or on validation clients."""
     models = {name: model for name, model in request.models.items() if id(model) in overflowed}
     return EvaluationRequest(request.task, models, request.validated if is_invalid else None)
+
+
+def _sums(right: np.ndarray) -> Tensor:
+    """What samples add to the sums of classification, by whether they are classified rightly."""
+    return torch.from_numpy(np.stack([right, np.ones_like(right)], axis=1)).to(torch.float64)
 
 
 def _partition(request: EvaluationRequest) -> Partition:

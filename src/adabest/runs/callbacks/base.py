@@ -192,5 +192,5 @@ class Callback:
 
 
 def told_model(row: Mapping[str, Any], score: str) -> str:
-    """The model whose accuracy is told: the one that ``--score`` names, or the aggregate if there is no scored one."""
-    return "aggregate" if score == "scored" and row.get("scored_accuracy") is None else score
+    """The model that is told of: the one that ``--score`` names, or the aggregate if there is no scored one."""
+    return "aggregate" if score == "scored" and row.get("scored_loss") is None else score

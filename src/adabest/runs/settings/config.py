@@ -70,15 +70,29 @@ class Config:
             objects=("torch.nn:Module", "adabest.models.factory:Factory"),
         ),
     ] = None
-    loss: Annotated[
+    task: Annotated[
         str,
         Meaning(
+            "data",
+            "What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, "
+            "or module:Objective.",
+            task=True,
+            instead="all runs share it",
+            partition=True,
+            names=True,
+            objects=("adabest.tasks.objectives.base:Objective",),
+            added_later=True,
+        ),
+    ] = "classification"
+    loss: Annotated[
+        str | None,
+        Meaning(
             "training",
-            "Loss: cross-entropy, or module:function.",
+            "Loss: cross-entropy, or module:function of outputs and targets. By default the task's own.",
             names=True,
             objects=("adabest.tasks.classification:Loss",),
         ),
-    ] = "cross-entropy"
+    ] = None
     clients: Annotated[
         int | None,
         Meaning(
@@ -103,7 +117,8 @@ class Config:
         Meaning(
             "clients",
             "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set "
-            "that comes split by client. By default natural for such a data set, else dirichlet.",
+            "that comes split by client. By default natural for such a data set, else dirichlet, or iid where samples "
+            "don't have one label each.",
             task=True,
             partition=True,
             names=True,
@@ -270,18 +285,17 @@ class Config:
         float | None,
         Meaning(
             "evaluation",
-            "Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test "
-            "set at which the run ends early.",
+            "Accuracy, or value of the task's first metric, of the model that --score names, or of the aggregate where "
+            "there is no scored one, on the test set at which the run ends early.",
             task=True,
-            range=Range(above=0, most=1, subject="an accuracy is"),
         ),
     ] = None
     stop_after: Annotated[
         int | None,
         Meaning(
             "evaluation",
-            "Rounds without a new best validation accuracy after which the run ends early. Without validation clients "
-            "the test accuracy counts.",
+            "Rounds without a new best accuracy, or value of the task's first metric, on validation clients after "
+            "which the run ends early. Without validation clients the test set counts.",
             task=True,
             range=_COUNT,
         ),
