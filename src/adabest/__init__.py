@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from adabest.runs.files.run_verification import Finding
     from adabest.runs.settings.config import Config
     from adabest.runs.stored_run import Run
-    from adabest.tasks.metric import Metric
     from adabest.tasks.objectives.base import Objective
+    from adabest.tasks.objectives.metric import Metric
     from adabest.tasks.one_client import one_client_task
 
     __version__: str
@@ -98,7 +98,7 @@ _HOMES = {
     "runs.files.run_verification": ("Finding",),
     "runs.settings.config": ("Config",),
     "runs.stored_run": ("Run",),
-    "tasks.metric": ("Metric",),
+    "tasks.objectives.metric": ("Metric",),
     "tasks.objectives.base": ("Objective",),
     "tasks.one_client": ("one_client_task",),
 }

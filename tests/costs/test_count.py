@@ -29,10 +29,10 @@ from adabest.engine.interface import Answers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
-from adabest.errors import Diverged, InputError
+from adabest.errors import InputError
 from adabest.federation.roster import Attendance
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
-from adabest.tasks.metric import ACCURACY
+from adabest.tasks.objectives.metric import ACCURACY
 
 NAMES = list(ALGORITHMS.builtin)
 K, P, n, g, G, s, m = map(symbol, ("K", "|P|", "n", "g", "G", "s", "m"))
@@ -368,7 +368,7 @@ class TestOwnAlgorithms:
                 return self.Reply
 
         with pytest.raises(
-            Diverged, match=r"it has the fields model, samples, estimate; they should be model, samples"
+            InputError, match=r"it has the fields model, samples, estimate; they should be model, samples"
         ):
             costs_of(Undeclared())
 

@@ -17,7 +17,7 @@ from adabest.report.figure import comparison_figure, sweep_figure
 from adabest.report.table import comparison_table
 from adabest.runs.callbacks.early_stopping import reason_to_stop
 from adabest.runs.callbacks.progress import LastScore, LineReporter
-from adabest.tasks.metric import ACCURACY
+from adabest.tasks.objectives.metric import ACCURACY
 
 NOVA: dict[str, Any] = {"algorithm": "relatives:FedNova"}
 MODELS = [name for name in RESULTS if name != "model.safetensors"]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 class FreeGradients:

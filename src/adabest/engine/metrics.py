@@ -11,7 +11,7 @@ from adabest.engine.interface import ClientScores
 from adabest.engine.state import State
 from adabest.engine.threads import one_thread
 from adabest.errors import Diverged
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 Metrics = dict[str, float | int | None]
 

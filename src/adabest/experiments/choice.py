@@ -8,7 +8,7 @@ from typing import Any
 from adabest.report.entries import common_metric
 from adabest.runs.results_file import PointRow
 from adabest.runs.stored_run import Run
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 @dataclass(frozen=True)

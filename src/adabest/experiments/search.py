@@ -18,7 +18,7 @@ from adabest.runs.settings.config import SETTINGS, TASK_SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.run_plan import Plan
 from adabest.runs.stored_run import Run
-from adabest.tasks.metric import ACCURACY
+from adabest.tasks.objectives.metric import ACCURACY
 
 DEFAULT_TRIALS = 30
 DEFAULT_LANES = 8  # of a search: the fewer points are tried together, the more is known when the next is proposed

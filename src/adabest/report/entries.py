@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adabest.errors import InputError
 from adabest.runs.files.metrics_file import Points
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 class Measured(Protocol):

@@ -26,7 +26,7 @@ from adabest.report.entries import (
 from adabest.report.numbers import MISSING, as_text, mean_and_spread, three_digits
 from adabest.runs.files.metrics_file import ReplyNotes
 from adabest.runs.stored_run import Run
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 _BOLD = "**"
 _MOST_REJECTIONS = 20  # rows of the table of replies left out

@@ -50,7 +50,7 @@ from adabest.runs.settings.demand import Demand
 from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat, no_heartbeat
 from adabest.tasks.classification import ClassificationTask
-from adabest.tasks.metric import ACCURACY
+from adabest.tasks.objectives.metric import ACCURACY
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from adabest.runs.files.records import Status, check_metrics, check_partition, c
 from adabest.runs.files.sealed_file import read_sealed, write_sealed
 from adabest.runs.settings.config import SETTINGS
 from adabest.runs.stored_run import Run
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 CHOICES = "choices.json"  # a choice is kept once made: further seeds or cells don't change it
 

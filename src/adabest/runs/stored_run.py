@@ -36,7 +36,7 @@ from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 Heartbeat = Callable[[], None]
 

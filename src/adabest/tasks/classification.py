@@ -27,9 +27,9 @@ from adabest.models.vector import VectorModel
 from adabest.random import Purpose
 from adabest.registry import Registry
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
-from adabest.tasks.metric import Metric
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.catalog import CLASSIFICATION, try_objective
+from adabest.tasks.objectives.metric import Metric
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.page.page_runs import PageRun
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 _MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
 _FEWEST_POINTS = 40

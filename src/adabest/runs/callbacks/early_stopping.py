@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from adabest.runs.callbacks.base import Callback, Row, RunView, told_model
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 class EarlyStopping(Callback):

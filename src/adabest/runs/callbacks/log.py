@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from adabest.engine.gate import GateNotes
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 _MOST_REJECTIONS = 20  # that are told at a time
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged, Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
-from adabest.tasks.metric import ACCURACY, Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 SECONDS_BETWEEN_LINES = 5.0
 

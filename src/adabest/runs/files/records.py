@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from adabest.errors import InputError
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 Status = Literal["running", "interrupted", "killed", "finished", "diverged"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adabest.data.dataset import Dataset
-from adabest.tasks.metric import Metric
+from adabest.tasks.objectives.metric import Metric
 
 
 class Objective(abc.ABC):

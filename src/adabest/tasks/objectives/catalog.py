@@ -8,9 +8,9 @@ from torch import Tensor
 from adabest.data.dataset import Dataset
 from adabest.errors import AdabestError, InputError, told
 from adabest.registry import Registry, check_options, options_of, split_specification
-from adabest.tasks.metric import Metric
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.classification import Classification
+from adabest.tasks.objectives.metric import Metric
 from adabest.tasks.objectives.multi_label import MultiLabel
 from adabest.tasks.objectives.next_token import NextToken
 from adabest.tasks.objectives.regression import Regression

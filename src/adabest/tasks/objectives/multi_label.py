@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
-from adabest.tasks.metric import Metric
 from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.metric import Metric
 
 
 class MultiLabel(Objective):

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from adabest.data.dataset import Dataset
 from adabest.errors import InputError
-from adabest.tasks.metric import Metric
 from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.metric import Metric
 from adabest.tasks.objectives.next_token import surprise
 
 
