@@ -1,7 +1,8 @@
 """Next-token prediction: the next letter of a text, from Python's own help pages, each of which is a client."""
 
-import numpy as np
 from pydoc_data.topics import topics
+
+import numpy as np
 from torch import Tensor, nn
 
 import adabest

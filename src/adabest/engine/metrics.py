@@ -63,6 +63,8 @@ def measure(
     validation = evaluation.validation
     for name, field in ((first, "mean"), ("spread", "spread"), ("worst_tenth", "worst_tenth")):
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, field)
+    if validation is not None:
+        metrics |= {f"validation_{name}": value for name, value in validation.others.items()}
     numbers = {_CLOUD: _norm(after.cloud), _ESTIMATES: estimate_norms}
     if after.h is not None:
         numbers[_H] = _norm(after.h)

@@ -160,6 +160,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         module,
         objective=components.task,
         loss=components.loss,
+        own_metrics=components.metrics,
         augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
@@ -307,6 +308,7 @@ def cut_partition(config: Config, components: Components) -> Partition:
         shards=config.shards,
         unbalance=config.unbalance,
         seed=_known(config.partition_seed),
+        local_test=config.local_test or 0.0,
     )
     check_scheme(scheme)  # before the cache: else a name that may not be imported would pass if another run had used it
     dataset = components.dataset
@@ -333,6 +335,7 @@ def partition_statistics(partition: Partition) -> dict[str, Any]:
         "validation_clients": len(partition.validation),
         "samples_used": int(samples.sum()),
         "samples_per_client": [int(samples.min()), float(samples.mean()), int(samples.max())],
+        **({} if partition.held_out is None else {"samples_held_out": len(partition.held_out.indices)}),
     }
 
 

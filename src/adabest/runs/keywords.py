@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from adabest.runs.callbacks.base import Callback
     from adabest.tasks.classification import Loss
     from adabest.tasks.objectives.base import Objective
+    from adabest.tasks.own_metrics import Function
 
 
 class SharedSettings(TypedDict, total=False):
@@ -64,6 +65,11 @@ class SharedSettings(TypedDict, total=False):
 
     unbalance: float
     """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
+
+    local_test: float | None
+    """Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is told of
+    and the client's own latest model are judged, client by client. By default there is none.
+    """
 
     participation: float
     """Share of the training clients present that takes part in a round."""
@@ -134,6 +140,11 @@ class SharedSettings(TypedDict, total=False):
     score: Literal["scored", "aggregate", "cloud", "averaged"]
     """Model that tables, targets, early stopping and tuning speak of: the scored one, as in the paper, the aggregate,
     the cloud model, or the averaged one of --average-from.
+    """
+
+    metrics: "Sequence[str | Function]"
+    """Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or module:function of
+    (outputs, targets).
     """
 
     average_from: float | None
@@ -260,6 +271,11 @@ class PartitionSettings(TypedDict, total=False):
     unbalance: float
     """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
 
+    local_test: float | None
+    """Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is told of
+    and the client's own latest model are judged, client by client. By default there is none.
+    """
+
     seed: int
     """Key of every random draw."""
 
@@ -342,3 +358,8 @@ class Objects(TypedDict, total=False):
 
     loss: "str | Loss | None"
     """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""
+
+    metrics: "Sequence[str | Function]"
+    """Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or module:function of
+    (outputs, targets).
+    """

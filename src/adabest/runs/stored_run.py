@@ -1,6 +1,8 @@
 """Stored runs: a run's folder, read into a ``Run`` object."""
 
 import functools
+import importlib
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from adabest.data.dataset import id_example
 from adabest.engine.gate import Rejection
 from adabest.errors import InputError
+from adabest.extras import require
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import build_model
 from adabest.registry import Named, check_options, named_now, naming
@@ -31,7 +34,7 @@ from adabest.runs.files.manifest import (
     read_proven,
 )
 from adabest.runs.files.metrics_file import MetricsFile, Points
-from adabest.runs.files.records import check_environment, check_identity, check_metrics
+from adabest.runs.files.records import check_clients, check_environment, check_identity, check_metrics
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.toml_file import read_toml
@@ -154,6 +157,25 @@ class Run:
         except RuntimeError as error:
             raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()
+
+    def per_client(self) -> Any:
+        """The clients of a finished run with ``local_test``, one row each, as a ``pandas.DataFrame``.
+
+        Columns are ``client``, ``samples`` that it trained on, ``held_out`` samples that it was tested with, and each
+        metric of the model told of (``global_accuracy``) and of the client's own latest model (``own_accuracy``), which
+        is missing where it never took part.
+
+        Raises:
+            InputError: If the run has no such table, or pandas isn't installed.
+        """
+        content = read_proven(RunFolder(self.folder), self._manifest, files.CLIENTS)
+        if content is None:
+            why = "it had no --local-test" if self.config.local_test is None else f"it is {self.status}"
+            raise InputError(f"{self.folder} has no results client by client: {why}")
+        table = check_clients(str(self.folder / files.CLIENTS), json.loads(content))
+        require("per_client", "pandas", "pandas")
+        missing = {name: [math.nan if value is None else value for value in column] for name, column in table.items()}
+        return importlib.import_module("pandas").DataFrame(missing)
 
     def export(
         self,

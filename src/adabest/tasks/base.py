@@ -4,6 +4,7 @@ The engines know objectives only through it, so the same round trains a network 
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -39,11 +40,19 @@ class Scores(NamedTuple):
 
 
 class ValidationScores(NamedTuple):
-    """The first metric on the validation clients: mean over clients, standard deviation, mean of the worst tenth."""
+    """The first metric on the validation clients: mean over clients, standard deviation, mean of the worst tenth.
+
+    Attributes:
+        mean: The mean.
+        spread: The standard deviation.
+        worst_tenth: The mean over the worst tenth of clients.
+        others: The means over clients of the user's own metrics, by name.
+    """
 
     mean: float
     spread: float
     worst_tenth: float
+    others: Mapping[str, float] = MappingProxyType({})
 
 
 class Task(Protocol):

@@ -5,9 +5,9 @@ import functools
 import hashlib
 import math
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, n
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.catalog import CLASSIFICATION, try_objective
 from adabest.tasks.objectives.metric import Metric
+from adabest.tasks.own_metrics import OwnMetric, try_own_metrics
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -88,6 +89,20 @@ def _bytes_to_spare(device: torch.device) -> int:
     return min(_MOST_STORED, torch.cuda.get_device_properties(device).total_memory // _MEMORY_PER_STORED)
 
 
+class _Judged(NamedTuple):
+    """What a model makes of some samples.
+
+    Attributes:
+        loss: The mean loss.
+        sums: What each sample adds to the sums that metrics are made of, ``[samples, sums]`` on the CPU.
+        outputs: The outputs, on the CPU; empty if nobody wants to see them.
+    """
+
+    loss: float
+    sums: Tensor
+    outputs: Tensor
+
+
 # One task of each kind that has been tried out; others of that kind needn't be.
 _TRIED_OUT: "weakref.WeakValueDictionary[Hashable, ClassificationTask]" = weakref.WeakValueDictionary()
 
@@ -103,6 +118,7 @@ class ClassificationTask:
         model: The model.
         objective: What it is trained for, and judged by.
         loss: Of (outputs, targets).
+        own_metrics: What models are judged by beside the objective's metrics.
         augmentation: Of training inputs.
         batch_size: Samples in a batch.
         batching: How an epoch's batches are made; see ``federation.batches``.
@@ -121,6 +137,7 @@ class ClassificationTask:
         *,
         objective: Objective = CLASSIFICATION,
         loss: Loss | None = None,
+        own_metrics: Sequence[OwnMetric] = (),
         augmentation: Augmentation = none,
         epochs: int = 5,
         batch_size: int = 45,
@@ -144,11 +161,13 @@ class ClassificationTask:
         self.model = VectorModel(module, device, dtype)
         self.data = on_device(dataset, device)
         self.objective, self.loss, self.augmentation = objective, loss or objective.loss, augmentation
+        self.own_metrics = tuple(own_metrics)
         self.batch_size, self.batching, self.seed = batch_size, batching, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
         # Ids, since an object of the user's may have no hash.
-        functions = (id(objective), None if self.has_own_loss else id(loss), id(augmentation))
+        judges = tuple((own.metric, id(own.function)) for own in self.own_metrics)
+        functions = (id(objective), None if self.has_own_loss else id(loss), id(augmentation), judges)
         self.kind = (structure, fixed, id(self.data), batch_size, batching, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
@@ -166,7 +185,7 @@ class ClassificationTask:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What models are judged by."""
-        return self.objective.metrics
+        return (*self.objective.metrics, *(own.metric for own in self.own_metrics))
 
     @property
     def has_own_loss(self) -> bool:
@@ -240,17 +259,44 @@ class ClassificationTask:
         """
         if len(self.data.y_test) == 0:
             raise InputError(f"data set {self.data.dataset.name} has no test samples; give x_test and y_test")
-        loss, sums = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
-        values = self.objective.values(sums.sum(dim=0)).tolist()
-        return Scores(loss, {metric.name: value for metric, value in zip(self.metrics, values, strict=True)})
+        judged = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
+        values = self.objective.values(judged.sums.sum(dim=0)).tolist()
+        values += [own.value(judged.outputs, self.data.y_test.cpu()) for own in self.own_metrics]
+        return Scores(judged.loss, {metric.name: value for metric, value in zip(self.metrics, values, strict=True)})
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
         """The first metric on each validation client, summarised."""
         if len(self.partition.validation) == 0:
             return None
-        chosen = torch.from_numpy(validation_samples(self.partition)).to(self._device)
-        _, sums = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
-        return validation_scores(self.partition, sums, self.objective)
+        held_out = self.partition.validation
+        values = self.values_by_client(
+            w, validation_samples(self.partition), self.partition.samples[held_out], heartbeat
+        )
+        found = summarised(values[:, 0], self.metrics[0])
+        others = values[:, len(self.objective.metrics) :]
+        means = {own.metric.name: _mean(column) for own, column in zip(self.own_metrics, others.T, strict=True)}
+        return found._replace(others=means) if means else found
+
+    def values_by_client(
+        self, w: Tensor, samples: np.ndarray, counts: np.ndarray, heartbeat: Heartbeat = no_heartbeat
+    ) -> np.ndarray:
+        """The metrics of a model on the samples of each of some clients, ``[clients, metrics]``; NaN where undefined.
+
+        Args:
+            w: The model.
+            samples: Training samples, those of the first client first.
+            counts: How many each client has.
+            heartbeat: Called now and then; may raise.
+        """
+        chosen = torch.from_numpy(samples).to(self._device)
+        judged = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
+        values = self.objective.values(torch.from_numpy(sums_by_client(judged.sums.numpy(), counts))).numpy()
+        if self.own_metrics:
+            targets = self.data.y_train[chosen].cpu()
+            parts = zip(*(torch.split(part, counts.tolist()) for part in (judged.outputs, targets)), strict=True)
+            own = [[metric.value_or_nan(out, true) for metric in self.own_metrics] for out, true in parts]
+            values = np.concatenate([values, np.array(own).reshape(len(counts), -1)], axis=1)
+        return values
 
     def _batches_of(self, client: int, round_number: int) -> Tensor:
         """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for.
@@ -300,10 +346,9 @@ class ClassificationTask:
         torch.autograd.backward(loss)
         return LocalPass(self.model.gradient, loss.detach(), self.objective.batch_value(outputs.detach(), y))
 
-    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> tuple[float, Tensor]:
-        """The mean loss, and the sums that metrics are made of, by sample, ``[samples, sums]`` on the CPU."""
+    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> "_Judged":
         self.model.load(w)
-        loss, weights, sums = 0.0, 0, []
+        loss, weights, sums, kept = 0.0, 0, [], []
         size = self._evaluation_batch
         with self._evaluating(), torch.no_grad():
             for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
@@ -312,7 +357,8 @@ class ClassificationTask:
                 loss += float(self.loss(outputs, part_y)) * weight
                 weights += weight
                 sums.append(self.objective.sums(outputs, part_y).to("cpu", torch.float64))
-        return loss / max(weights, 1), torch.cat(sums)
+                kept.append(outputs.cpu() if self.own_metrics else outputs.new_empty(0, device="cpu"))
+        return _Judged(loss / max(weights, 1), torch.cat(sums), torch.cat(kept))
 
     @functools.cached_property
     def _evaluation_batch(self) -> int:
@@ -355,7 +401,7 @@ class ClassificationTask:
             raise InputError(
                 f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
             )
-        if self.classifies and x.is_cuda:
+        if self.classifies and x.is_cuda and not self.own_metrics:
             return  # it takes the scores of any accepted model; trying it loads libraries that training can do without
         try:
             outputs = self.model.module(x)
@@ -369,6 +415,8 @@ class ClassificationTask:
             )
         if self.objective is not CLASSIFICATION:
             try_objective(self.objective, outputs.detach(), y, self.data.dataset)
+        if self.own_metrics and len(self.data.y_test):
+            try_own_metrics(self.own_metrics, outputs.detach(), self.data.y_test)
 
 
 def validation_samples(partition: Partition) -> np.ndarray:
@@ -376,24 +424,32 @@ def validation_samples(partition: Partition) -> np.ndarray:
     return np.concatenate([partition.of(client) for client in partition.validation])
 
 
-def validation_scores(partition: Partition, sums: Tensor, objective: Objective) -> ValidationScores:
-    """The first metric on each validation client, summarised; clients for which it isn't defined are left out.
+def sums_by_client(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The sums over the samples of each client, ``[clients, sums]``.
 
     Args:
-        partition: A partition with validation clients.
-        sums: What each of their samples, in the order of ``validation_samples``, adds to the objective's sums.
-        objective: What makes a metric of them.
+        sums: What each sample adds, those of the first client first.
+        counts: How many samples each client has.
     """
-    held_out = partition.validation
-    owner = np.repeat(np.arange(len(held_out)), partition.samples[held_out])
-    by_client = [np.bincount(owner, weights=column, minlength=len(held_out)) for column in sums.numpy().T]
-    values = objective.values(torch.from_numpy(np.stack(by_client, axis=1)))[:, 0].numpy()
+    owner = np.repeat(np.arange(len(counts)), counts)
+    columns = [np.bincount(owner, weights=column, minlength=len(counts)) for column in sums.T]
+    return np.stack(columns, axis=1)
+
+
+def summarised(values: np.ndarray, metric: Metric) -> ValidationScores:
+    """A metric of each of some clients, summarised; clients for which it isn't defined are left out."""
     values = values[~np.isnan(values)]
     if not len(values):
         return ValidationScores(math.nan, math.nan, math.nan)
-    from_worst = np.sort(values) if objective.metrics[0].higher_is_better else -np.sort(-values)
+    from_worst = np.sort(values) if metric.higher_is_better else -np.sort(-values)
     worst = from_worst[: -(-len(values) // 10)]
     return ValidationScores(float(values.mean()), float(values.std()), float(worst.mean()))
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of what is defined."""
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _fingerprint_of_fixed(module: nn.Module) -> str:

@@ -32,9 +32,9 @@ from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
-from adabest.tasks.base import Heartbeat, Scores
-from adabest.tasks.classification import ClassificationTask, validation_samples, validation_scores
-from adabest.tasks.objectives.catalog import CLASSIFICATION
+from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+from adabest.tasks.classification import ClassificationTask, summarised, sums_by_client, validation_samples
+from adabest.tasks.objectives.metric import ACCURACY
 
 _BYTES = 2**29  # of the buffers, which are there only during an evaluation
 _MODELS = 8  # for which the buffers should suffice: fewer models at a time leave a large GPU idle
@@ -48,7 +48,7 @@ def make_gpu_evaluator(
 
     Runs in bfloat16 or TF32 are judged in float16: it has as many significant bits as TF32, rounds instead of cutting
     off, and takes half as long. All others are judged one by one: in float32, or where libraries choose the order of
-    sums, which may depend on the number of models.
+    sums, which may depend on the number of models, or where metrics of the user's own want to see outputs.
 
     Args:
         task: One of the tasks.
@@ -56,7 +56,7 @@ def make_gpu_evaluator(
         device_clock: Measures how long a GPU works.
     """
     own = task.model.vector.is_cuda and task.model.vector.dtype == torch.float32
-    if not own or not (precision.half or precision.tf32):
+    if not own or not (precision.half or precision.tf32) or task.own_metrics:
         return None
     try:
         evaluator = GpuEvaluator(task, torch.float16, device_clock)
@@ -144,7 +144,7 @@ class GpuEvaluator:
         pairs = zip((copied.losses / samples).tolist(), (copied.right / samples).tolist(), strict=True)
         scores = {key: Scores(loss, {"accuracy": right}) for key, (loss, right) in zip(models, pairs, strict=True)}
         validations = {
-            number: validation_scores(_partition(request), _sums(row[: table.samples]), CLASSIFICATION)
+            number: _validation(_partition(request), row[: table.samples])
             for (number, request), table, row in zip(validated.items(), tables, copied.validation, strict=True)
         }
         results = [
@@ -377,9 +377,11 @@ def _only(request: EvaluationRequest, overflowed: Collection[int], *, is_invalid
     return EvaluationRequest(request.task, models, request.validated if is_invalid else None)
 
 
-def _sums(right: np.ndarray) -> Tensor:
-    """What samples add to the sums of classification, by whether they are classified rightly."""
-    return torch.from_numpy(np.stack([right, np.ones_like(right)], axis=1)).to(torch.float64)
+def _validation(partition: Partition, right: np.ndarray) -> ValidationScores:
+    """The accuracy on validation clients, by whether each of their samples is classified rightly."""
+    counts = partition.samples[partition.validation]
+    found = sums_by_client(right[:, None].astype(np.float64), counts)[:, 0]
+    return summarised(found / counts, ACCURACY)
 
 
 def _partition(request: EvaluationRequest) -> Partition:

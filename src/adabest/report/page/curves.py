@@ -39,6 +39,13 @@ _OF_MODELS = {
     "averaged": ("Averaged", "{} of the averaged model on the test set"),
     "validation": ("Validation", "{} on validation clients of the model told of, mean"),
     "train": ("Training", "{} on the batches of local steps"),
+    "local_global": ("Clients", "{} of the model told of on what training clients hold out, mean over clients"),
+    "local_own": ("Own models", "{} of clients’ own latest models on what they hold out, mean over clients"),
+}
+_OF_CLIENTS = {
+    "validation": "validation clients",
+    "local_global": "training clients, of the model told of",
+    "local_own": "training clients, of their own models",
 }
 _FAMILIES = (
     Family(
@@ -73,7 +80,8 @@ _FAMILIES = (
     ),
 )
 _OTHERS = {"h_cosine": ("Cosine", "Cosine of the angle between h and the round’s mean pseudo-gradient")}
-_ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps", "validation_spread", "validation_worst_tenth"}
+_SPREADS = {"spread": "standard deviation over", "worst_tenth": "worst tenth of", "best_tenth": "best tenth of"}
+_ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps"}
 
 
 def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
@@ -83,6 +91,7 @@ def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
     planned. Rounds are given as the number of one of ``grids``, since most lines share theirs.
     """
     judged = [_family(metric) for metric in _metrics(entries)]
+    judged += [_by_client(metric) for metric in _metrics(entries)[:1]]
     every = (*judged, *_FAMILIES, _others(entries, judged))
     families = [found for family in every if (found := _measured(family, entries)).metrics]
     lines = sum(len(family.metrics) for family in families) * len(entries)
@@ -167,6 +176,16 @@ def _family(metric: Metric) -> Family:
     words = metric.words[0].upper() + metric.words[1:]
     named = {f"{model}_{metric.name}": (word, text.format(words)) for model, (word, text) in _OF_MODELS.items()}
     return Family(words, "percent" if metric.is_share else "number", named)
+
+
+def _by_client(metric: Metric) -> Family:
+    """The curves of how the first metric differs from client to client."""
+    named = {
+        f"{who}_{part}": (f"{part.replace('_', ' ')}, {who.rpartition('_')[2]}", f"{metric.words}: {words} {whose}")
+        for who, whose in _OF_CLIENTS.items()
+        for part, words in _SPREADS.items()
+    }
+    return Family("Clients", "percent" if metric.is_share else "number", named)
 
 
 def _others(entries: Mapping[str, Sequence[PageRun]], judged: Sequence[Family]) -> Family:

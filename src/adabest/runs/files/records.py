@@ -109,6 +109,19 @@ def check_identity(where: str, value: Any) -> dict[str, Any]:
     return content
 
 
+def check_clients(where: str, value: Any) -> dict[str, list[Any]]:
+    """Checks ``clients.json``: columns of equally many numbers, or nulls.
+
+    Raises:
+        InputError: If a column has another length, or a value another type.
+    """
+    content: dict[str, list[Any]] = conform(where, value, dict[str, list[float | None]])
+    _require(where, content, ("client", "samples", "held_out"))
+    if len({len(column) for column in content.values()}) > 1:
+        raise InputError(f"{where}: columns should have equally many values")
+    return content
+
+
 def check_partition(where: str, value: Any) -> dict[str, Any]:
     """Checks the statistics of a partition, its fingerprint among them.
 

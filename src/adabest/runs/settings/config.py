@@ -145,6 +145,17 @@ class Config:
             "clients", "Spread (lognormal σ) of the clients' sizes; 0 makes them equal.", task=True, partition=True
         ),
     ] = 0.0
+    local_test: Annotated[
+        float | None,
+        Meaning(
+            "clients",
+            "Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is "
+            "told of and the client's own latest model are judged, client by client. By default there is none.",
+            task=True,
+            partition=True,
+            range=Range(above=0, below=1, subject="a share that is held out is"),
+        ),
+    ] = None
     participation: Annotated[
         float, Meaning("clients", "Share of the training clients present that takes part in a round.")
     ] = 0.1
@@ -249,6 +260,17 @@ class Config:
             added_later=True,
         ),
     ] = "scored"
+    metrics: Annotated[
+        tuple[str, ...],
+        Meaning(
+            "evaluation",
+            "Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or "
+            "module:function of (outputs, targets).",
+            names=True,
+            elements=("adabest.tasks.own_metrics:Function",),
+            added_later=True,
+        ),
+    ] = ()
     average_from: Annotated[
         float | None,
         Meaning(

@@ -19,10 +19,11 @@ from adabest.runs.settings.checks import check_ranges, refuse_absurd
 from adabest.runs.settings.completion import complete
 from adabest.runs.settings.config import COMPONENTS, SETTINGS, Config
 from adabest.runs.settings.object_names import is_object, name_of, names_of
-from adabest.runs.settings.placeholders import is_object_name, refuse_placeholder
+from adabest.runs.settings.placeholders import OBJECT, is_object_name, refuse_placeholder
 from adabest.tasks.classification import LOSSES, Loss
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.catalog import check_objective, make_objective
+from adabest.tasks.own_metrics import OwnMetric, make_own_metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Components:
     model: str | nn.Module | Factory
     loss: Loss | None
     task: Objective
+    metrics: tuple[OwnMetric, ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -59,6 +61,7 @@ def resolve(
     Raises:
         InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
     """
+    own_metrics, settings = _own_metrics(settings)
     objects = {key: settings[key] for key in COMPONENTS if is_object(settings, key)}
     plain = {name: value for name, value in settings.items() if name not in objects}
     if "algorithm" in objects:
@@ -88,7 +91,20 @@ def resolve(
     if config.stop_at is not None:
         task.metrics[0].check_value("stop_at", config.stop_at)
     refuse_absurd(config, dataset)
-    return config, Components(dataset, algorithm, model, loss, task)
+    return config, Components(dataset, algorithm, model, loss, task, make_own_metrics(own_metrics, task))
+
+
+def _own_metrics(settings: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+    """The metrics of the user's own, and the settings with a name in place of each that is a function."""
+    given = settings.get("metrics", ())
+    if not isinstance(given, list | tuple):
+        return [given], settings
+    functions = [one.function if isinstance(one, OwnMetric) else one for one in given]
+    names = [one if isinstance(one, str) else OBJECT + name_of(one) for one in functions]
+    for name, function in zip(names, functions, strict=True):
+        if isinstance(function, str):
+            refuse_placeholder("metrics", name)
+    return functions, {**settings, "metrics": names} if names else settings
 
 
 def resolve_again(
@@ -113,6 +129,11 @@ def resolve_again(
             used[key] = value
         elif is_object(objects, key) and (isinstance(value, Dataset) or is_own_name(name)):
             used[key], names[key] = _same_object(key, value, name), name
+    if any(map(is_object_name, stored.get("metrics", ()))):
+        again = objects.get("metrics", ())
+        if len(again) == len(stored["metrics"]):  # those with a name are found by it
+            pairs = zip(stored["metrics"], again, strict=True)
+            used["metrics"] = [one if is_object_name(name) else name for name, one in pairs]
     settings = {**stored, **used} | ({} if data_dir is None else {"data_dir": data_dir})
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in SETTINGS}
