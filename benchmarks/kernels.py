@@ -52,8 +52,9 @@ def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype
         deviation=torch.full((shape[0],), 60.0, dtype=master, device=GPU),
         augment=None,
         loss=None,
+        batch_value=None,
         batch=batch,
-        classes=classes,
+        output=(classes,),
         operand=operand,
         master=master,
     )

@@ -54,7 +54,7 @@ def keywords_text() -> str:
                 "Objects",
                 "TypedDict, total=False",
                 "The settings that may be Python objects, as a run that is resumed is given them again.",
-                COMPONENTS,
+                (*COMPONENTS, "metrics"),
             ),
         ]
     )

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from adabest.runs.callbacks.base import Callback, Ending, RunView
     from adabest.runs.files.run_verification import Finding
     from adabest.runs.settings.config import Config
+    from adabest.tasks.objectives.base import Objective
+    from adabest.tasks.objectives.metric import Metric
     from adabest.tasks.one_client import one_client_task
 
     __version__: str
@@ -96,6 +98,8 @@ _HOMES = {
     "runs.callbacks.base": ("Callback", "Ending", "RunView"),
     "runs.files.run_verification": ("Finding",),
     "runs.settings.config": ("Config",),
+    "tasks.objectives.metric": ("Metric",),
+    "tasks.objectives.base": ("Objective",),
     "tasks.one_client": ("one_client_task",),
 }
 
@@ -121,9 +125,11 @@ __all__ = [
     "Illustration",
     "InputError",
     "Interrupted",
+    "Metric",
     "Model",
     "Nothing",
     "Number",
+    "Objective",
     "Population",
     "Replies",
     "Reproduced",

@@ -52,6 +52,7 @@ class Purpose(enum.IntEnum):
     TEST_SPLIT = 9
     POPULATION = 10
     SYNTHETIC = 11
+    LOCAL_TEST = 12
     ALGORITHM_NOISE = 16
 
 

@@ -29,9 +29,10 @@ from adabest.engine.interface import Answers
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
-from adabest.errors import Diverged, InputError
+from adabest.errors import InputError
 from adabest.federation.roster import Attendance
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+from adabest.tasks.objectives.metric import ACCURACY
 
 NAMES = list(ALGORITHMS.builtin)
 K, P, n, g, G, s, m = map(symbol, ("K", "|P|", "n", "g", "G", "s", "m"))
@@ -232,6 +233,7 @@ class Flat:
     """Clients whose gradient is the same everywhere."""
 
     pace = 3
+    metrics = (ACCURACY,)
 
     def __init__(self, size: int) -> None:
         self._gradient = torch.linspace(-1.0, 1.0, size)
@@ -252,7 +254,7 @@ class Flat:
         return self._gradient
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-        return Scores(0.0, 0.0)
+        return Scores(0.0, {"accuracy": 0.0})
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
         return None
@@ -366,7 +368,7 @@ class TestOwnAlgorithms:
                 return self.Reply
 
         with pytest.raises(
-            Diverged, match=r"it has the fields model, samples, estimate; they should be model, samples"
+            InputError, match=r"it has the fields model, samples, estimate; they should be model, samples"
         ):
             costs_of(Undeclared())
 

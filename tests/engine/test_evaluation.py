@@ -87,7 +87,7 @@ def assert_close(found: EvaluationResult, expected: EvaluationResult, rel: float
     assert list(found.tests) == list(expected.tests)
     for name, scores in expected.tests.items():
         assert found.tests[name].loss == pytest.approx(scores.loss, rel=rel)
-        assert found.tests[name].accuracy == scores.accuracy
+        assert found.tests[name].values == scores.values
     assert found.validation == expected.validation
 
 
@@ -310,7 +310,7 @@ class TestOneByOne:
     def test_a_test_loss_that_isnt_finite_ends_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         task = make_task()
         simulation = Simulation(AdaBest(), task, task.partition.training)
-        monkeypatch.setattr(task, "test", lambda *_: Scores(float("inf"), 0.5))
+        monkeypatch.setattr(task, "test", lambda *_: Scores(float("inf"), {"accuracy": 0.5}))
         with pytest.raises(Diverged, match="the test loss of the scored model is inf"):
             simulation.step(evaluate=True)
         assert simulation.state.round == 0

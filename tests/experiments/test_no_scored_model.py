@@ -10,12 +10,14 @@ import torch
 from tiny_runs import RESULTS, Killed, break_off, command, log, resume, run, tiny
 
 import adabest
+from adabest.engine.metrics import Metrics
 from adabest.errors import InputError
 from adabest.experiments.run_list import list_runs, show
 from adabest.report.figure import comparison_figure, sweep_figure
 from adabest.report.table import comparison_table
 from adabest.runs.callbacks.early_stopping import reason_to_stop
-from adabest.runs.callbacks.progress import Accuracy, LineReporter
+from adabest.runs.callbacks.progress import LastScore, LineReporter
+from adabest.tasks.objectives.metric import ACCURACY
 
 NOVA: dict[str, Any] = {"algorithm": "relatives:FedNova"}
 MODELS = [name for name in RESULTS if name != "model.safetensors"]
@@ -48,11 +50,11 @@ def test_the_log_tells_the_accuracy_of_the_aggregate(nova: adabest.Run) -> None:
 
 
 def test_progress_shows_the_accuracy_of_the_aggregate() -> None:
-    accuracy = Accuracy()
-    accuracy.update({"scored_accuracy": None, "aggregate_accuracy": 0.5, "validation_accuracy": 0.25})
-    assert accuracy.text == "accuracy of the aggregate 50.0 %"
-    accuracy.update({"validation_accuracy": 0.25})
-    assert accuracy.text == "validation accuracy 25.0 %"
+    score = LastScore()
+    aggregate: Metrics = {"scored_accuracy": None, "aggregate_accuracy": 0.5, "validation_accuracy": 0.25}
+    assert score.update(aggregate, ACCURACY) == "accuracy of the aggregate 50.0 %"
+    assert score.update({"validation_accuracy": 0.25}, ACCURACY) == "validation accuracy 25.0 %"
+    assert score.update(None, ACCURACY) == "validation accuracy 25.0 %"
     stream = io.StringIO()
     reporter = LineReporter("nova", 0, 1, stream)
     reporter.show(1, {"scored_accuracy": None, "aggregate_accuracy": 0.5}, 10.0)

@@ -94,8 +94,9 @@ def program(clients: int) -> Program:
         deviation=torch.ones(3),
         augment=None,
         loss=None,
+        batch_value=None,
         batch=5,
-        classes=4,
+        output=(4,),
         operand=torch.bfloat16,
         master=torch.float32,
     )

@@ -75,7 +75,7 @@ def store(run: Run, folder: Path) -> Path:
     reason = {} if run.reason is None else {"reason": run.reason}
     place.write_json("status.json", {"status": run.status, "round": run.round, **reason})
     if run.identity:
-        place.write_json("identity.json", IDENTITY | run.identity)
+        place.write_json("identity.json", {**IDENTITY, **run.identity})
     place.write_json("environment.json", run.environment)
     for row in run.metrics:
         place.append("metrics.jsonl", row)

@@ -43,7 +43,7 @@ class TestClassificationTask:
             network = plain_network(w)
             close(local_pass.gradient, gradient_of(network, x, y))
             close(local_pass.loss, functional.cross_entropy(network(x), y))
-            assert float(local_pass.accuracy) == float((network(x).argmax(1) == y).double().mean())
+            assert float(local_pass.value) == float((network(x).argmax(1) == y).double().mean())
         assert step + 1 == task.steps(client)
 
     @pytest.mark.parametrize("augmented", [False, True])
@@ -63,7 +63,7 @@ class TestClassificationTask:
             network = plain_network(w)
             close(local_pass.gradient, gradient_of(network, x, y))
             close(local_pass.loss, functional.cross_entropy(network(x), y))
-            assert float(local_pass.accuracy) == float((network(x).argmax(1) == y).double().mean())
+            assert float(local_pass.value) == float((network(x).argmax(1) == y).double().mean())
         assert step + 1 == task.steps(client)
 
     def test_samples_drawn_with_replacement_fill_every_batch(self) -> None:
@@ -113,7 +113,7 @@ class TestClassificationTask:
             output = plain_network(w)(plain_inputs(data.x_test))
         scores = task.test(w)
         assert scores.loss == pytest.approx(float(functional.cross_entropy(output, data.y_test)), rel=1e-12)
-        assert scores.accuracy == float((output.argmax(1) == data.y_test).double().mean())
+        assert scores.values["accuracy"] == float((output.argmax(1) == data.y_test).double().mean())
         assert task.model.module.training
 
     def test_validation_scores_are_those_by_hand(self) -> None:
@@ -126,7 +126,7 @@ class TestClassificationTask:
             accuracies.append(float(right.double().mean()))
         scores = task.validate(w)
         assert scores is not None
-        assert scores.accuracy == pytest.approx(np.mean(accuracies))
+        assert scores.mean == pytest.approx(np.mean(accuracies))
         assert scores.spread == pytest.approx(np.std(accuracies))
         assert scores.worst_tenth == pytest.approx(np.mean(sorted(accuracies)[:2]))  # ⌈12 / 10⌉ of them
 

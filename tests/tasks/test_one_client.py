@@ -334,10 +334,10 @@ IMAGES, LABELS = make_dataset().x_train[:5], make_dataset().y_train[:5]
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "label too large": ({"y_train": LABELS + 3}, "of client 3: there is a label 5, but only 3 classes"),
     "label below 0": ({"y_train": LABELS - 3}, "of client 3: y_train has the label -3; labels count from 0"),
-    "labels not whole": ({"y_train": LABELS.float()}, "y_train should hold whole numbers, not torch.float32"),
+    "labels not whole": ({"y_train": LABELS.float()}, "y_train holds torch.float32, and classes are whole numbers"),
     "no samples": ({"x_train": IMAGES[:0], "y_train": LABELS[:0]}, "same, non-zero number of samples"),
     "lengths differ": ({"y_train": LABELS[:4]}, r"x_train \(5, 1, 6, 6\) and y_train \(4,\) should have the same"),
-    "labels in a table": ({"y_train": LABELS[:, None]}, "and y one"),
+    "labels in a table": ({"y_train": LABELS[:, None]}, "classification has one label a sample"),
     "one number": ({"x_train": 1.0}, "x at least two dimensions"),
     "not finite": ({"x_train": IMAGES / 0.0}, "x_train holds values that aren't finite"),
     "ids for a model that looks none up": ({"x_train": IMAGES.int()}, "can't take ids from 1 to 217, .* nn.Embedding"),

@@ -37,8 +37,8 @@ def test_the_initial_model_is_a_copy(task: QuadraticTask) -> None:
 
 def test_a_local_pass_has_loss_and_gradient_by_hand(task: QuadraticTask) -> None:
     first, second = (task.local_pass(numbers(2.0), client, round_number=1, step=0) for client in (0, 1))
-    assert (first.gradient.tolist(), float(first.loss), float(first.accuracy)) == ([2.0], 1.0, 0.0)
-    assert (second.gradient.tolist(), float(second.loss), float(second.accuracy)) == ([5.0], 12.5, 0.0)
+    assert (first.gradient.tolist(), float(first.loss), float(first.value)) == ([2.0], 1.0, 0.0)
+    assert (second.gradient.tolist(), float(second.loss), float(second.value)) == ([5.0], 12.5, 0.0)
 
 
 def test_passes_of_all_rounds_and_steps_are_equal(task: QuadraticTask) -> None:
@@ -49,7 +49,7 @@ def test_passes_of_all_rounds_and_steps_are_equal(task: QuadraticTask) -> None:
 
 def test_the_objective_weighs_clients_by_samples(task: QuadraticTask) -> None:
     assert float(task.objective(numbers(2.0))) == (3 * 1.0 + 1 * 12.5) / 4
-    assert task.test(numbers(2.0)) == (3.875, 0.0)
+    assert task.test(numbers(2.0)) == (3.875, {"accuracy": 0.0})
 
 
 def test_the_objective_takes_any_number_of_points(task: QuadraticTask) -> None:

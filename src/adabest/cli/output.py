@@ -58,13 +58,14 @@ def print_run(run: "Run") -> int:
     if run.reason is not None:
         console().print(f"Ended early in round {run.round}: {run.reason}")
     final = run.final
-    accuracies = ", ".join(
-        f"{100 * final[f'{model}_accuracy']:.2f} % ({model})"
+    metric = run.metric
+    told = ", ".join(
+        f"{metric.shown(final[name], places=2)} ({model})"
         for model in MODELS
-        if final.get(f"{model}_accuracy") is not None
+        if final.get(name := f"{model}_{metric.name}") is not None
     )
     if final:
-        console().print(f"Round {final['round']}: accuracy {accuracies}")
+        console().print(f"Round {final['round']}: {metric.words} {told}")
     console().print(f"Written to {run.folder}")
     return DONE
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 class FreeGradients:
@@ -39,6 +40,11 @@ class FreeGradients:
         """K_i."""
         return self._steps
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What a trained model would be judged by."""
+        return (ACCURACY,)
+
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         """The gradient, and a loss and an accuracy of zero."""
         self.batches += 1
@@ -51,7 +57,7 @@ class FreeGradients:
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
         """Zeros: no model is judged."""
-        return Scores(0.0, 0.0)
+        return Scores(0.0, {"accuracy": 0.0})
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
         """None: there are no validation clients."""

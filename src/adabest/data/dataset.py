@@ -43,16 +43,17 @@ class Defaults:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Dataset:
-    """A classification data set.
+    """A data set.
 
     Attributes:
         name: Its name.
         x_train: Training inputs, ``[samples, *shape]``: bytes, floating-point numbers, or ids in int64. A tensor, or
             ``Inputs`` that are made on access.
-        y_train: Training labels, int64 in [0, classes).
+        y_train: Training targets: labels, int64 in [0, classes), one a sample or of any shape, where a negative one
+            isn't counted; or floating-point numbers of any shape.
         x_test: Test inputs.
-        y_test: Test labels.
-        classes: How many classes there are.
+        y_test: Test targets.
+        classes: How many classes there are; of floating-point targets, how many numbers one has.
         mean: The mean that is subtracted from inputs, a scalar or one value per channel ``[channels, 1, 1]``.
         std: The deviation by which they are then divided, of the same shapes.
         defaults: The default settings of runs on it.
@@ -75,12 +76,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         _check(self.name, {key: getattr(self, key) for key in _ARRAYS})
-        highest = max(int(self.y_train.max()), int(self.y_test.max()))
-        if highest >= self.classes:
-            raise InputError(
-                f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
-            )
-        _check_classes(self.name, self.classes, len(self.y_train) + len(self.y_test))
+        if not self.y_train.is_floating_point():
+            highest = max(int(self.y_train.max()), int(self.y_test.max()))
+            if highest >= self.classes:
+                raise InputError(
+                    f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
+                )
+            _check_classes(self.name, self.classes, self.y_train.numel() + self.y_test.numel())
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
         if self.names and (len(self.names) != self.classes or not all(isinstance(name, str) for name in self.names)):
@@ -97,6 +99,17 @@ class Dataset:
     def holds_ids(self) -> bool:
         """Whether inputs are ids, such as those of tokens: a model gets them as they are, never cast or normalised."""
         return self.x_train.dtype == torch.int64
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether each sample has one label, by which samples can be dealt to clients."""
+        return self.y_train.ndim == 1 and not self.y_train.is_floating_point()
+
+    def strata(self) -> tuple[np.ndarray, int]:
+        """The labels by which samples are dealt to clients, and how many there are; without labels, all are alike."""
+        if self.has_labels:
+            return self.y_train.numpy(), self.classes
+        return np.zeros(len(self.y_train), dtype=np.int64), 1
 
     @property
     def id_range(self) -> tuple[int, int] | None:
@@ -192,10 +205,11 @@ def from_arrays(
 
     Args:
         x_train: Training inputs, samples first.
-        y_train: Training labels: whole numbers from 0, or texts, which are mapped to such numbers in sorted order and
-            kept as names of classes.
+        y_train: Training targets: labels, whole numbers from 0, or texts, which are mapped to such numbers in sorted
+            order and kept as names of classes; several labels a sample, in an array of any shape, where a negative one
+            isn't counted; or floating-point numbers of any shape.
         x_test: Test inputs.
-        y_test: Test labels.
+        y_test: Test targets.
         clients: The client of each training sample, as a number or a text.
         name: The data set's name.
         defaults: The default settings of runs on it.
@@ -210,13 +224,17 @@ def from_arrays(
     if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
         wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
         arrays |= {key: arrays[key].to(wider) for key in ("x_train", "x_test")}
+    if arrays["y_train"].is_floating_point() and arrays["y_test"].is_floating_point():
+        wider = torch.promote_types(arrays["y_train"].dtype, arrays["y_test"].dtype)
+        arrays |= {key: arrays[key].to(wider) for key in ("y_train", "y_test")}
     _check(name, arrays)  # before anything is computed from them
     inputs = arrays["x_train"]
     normalisation = {}
     if inputs.dtype == torch.uint8:
         mean, std = pixel_statistics(inputs)
         normalisation = {"mean": mean, "std": std.clamp(min=1e-8)}
-    classes = int(torch.cat([arrays["y_train"], arrays["y_test"]]).max()) + 1
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
+    classes = math.prod(y_train.shape[1:]) if y_train.is_floating_point() else _highest(y_train, y_test) + 1
     return Dataset(
         name=name,
         classes=max(classes, len(names)),
@@ -277,8 +295,12 @@ def as_tensor(key: str, value: Any) -> Tensor:
         raise InputError(f"{key} can't be used as numbers: {error}") from error
     are_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     if key.startswith("y"):
+        if tensor.is_floating_point():
+            return tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
+        if tensor.dtype == torch.bool:
+            return tensor.to(torch.int64)
         if not are_whole:
-            raise InputError(f"{key} should hold whole numbers, not {tensor.dtype}")
+            raise InputError(f"{key} should hold whole or floating-point numbers, not {tensor.dtype}")
         return _as_int64(f"{key} holds labels of 2⁶³ and more; labels count from 0", tensor)
     if tensor.dtype == torch.uint8:
         return tensor
@@ -368,18 +390,37 @@ def _check_classes(name: str, classes: int, samples: int) -> None:
         )
 
 
+def _highest(*labels: Tensor) -> int:
+    return max(int(own.max()) for own in labels)
+
+
+def _check_targets(name: str, key: str, y: Tensor) -> None:
+    if y.is_floating_point():
+        if not bool(torch.isfinite(y).all()):
+            raise InputError(f"data set {name}: {key} holds values that aren't finite")
+    elif y.ndim == 1 and int(y.min()) < 0:
+        raise InputError(f"data set {name}: {key} has the label {int(y.min())}; labels count from 0")
+    elif _highest(y) < 0:
+        raise InputError(f"data set {name}: all labels of {key} are negative, which says that they aren't counted")
+
+
 def _check(name: str, arrays: Mapping[str, Any]) -> None:
     for split in ("train", "test"):
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-        if y.ndim != 1 or len(x.shape) < 2 or len(x) != len(y) or 0 in x.shape:
+        if y.ndim < 1 or len(x.shape) < 2 or len(x) != len(y) or 0 in (*x.shape, *y.shape):
             raise InputError(
                 f"data set {name}: x_{split} {tuple(x.shape)} and y_{split} {tuple(y.shape)} should have the same, "
-                "non-zero number of samples, x at least two dimensions, none of them 0, and y one"
+                "non-zero number of samples, x at least two dimensions, y at least one, and none of them 0"
             )
-        if int(y.min()) < 0:
-            raise InputError(f"data set {name}: y_{split} has the label {int(y.min())}; labels count from 0")
+        _check_targets(name, f"y_{split}", y)
         if x.dtype.is_floating_point and isinstance(x, Tensor) and not bool(torch.isfinite(x.to(torch.float32)).all()):
             raise InputError(f"data set {name}: x_{split} holds values that aren't finite")
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
+    if y_train.shape[1:] != y_test.shape[1:] or y_train.dtype != y_test.dtype:
+        raise InputError(
+            f"data set {name}: y_train ({tuple(y_train.shape[1:])}, {y_train.dtype}) and y_test "
+            f"({tuple(y_test.shape[1:])}, {y_test.dtype}) differ in shape or type"
+        )
     x_train, x_test = arrays["x_train"], arrays["x_test"]
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise InputError(

@@ -58,8 +58,8 @@ class TrainingScores(NamedTuple):
 
     Attributes:
         clients: The clients.
-        numbers: Float64 ``[4, at least as many]``: mean loss and mean accuracy over a client's steps, its first step
-            whose loss isn't finite, or −1, and the loss of that step.
+        numbers: Float64 ``[4, at least as many]``: mean loss and mean of the first metric over a client's steps, its
+            first step whose loss isn't finite, or −1, and the loss of that step.
         first: The column of the first client.
     """
 
@@ -73,13 +73,13 @@ class TrainingScores(NamedTuple):
 
         Args:
             clients: The clients.
-            scores: For each of them the loss and the accuracy of its steps, float64 ``[K_i]``.
+            scores: For each of them the loss and the first metric of its steps, float64 ``[K_i]``.
         """
         columns = torch.empty(4, len(clients), dtype=torch.float64)
-        for place, (losses, accuracies) in enumerate(scores):
+        for place, (losses, values) in enumerate(scores):
             bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()[:1]
             step, loss = (bad[0], float(losses[bad[0]])) if bad else (-1, 0.0)
-            numbers = [float(losses.mean()), float(accuracies.mean()), step, loss]
+            numbers = [float(losses.mean()), float(values.mean()), step, loss]
             columns[:, place] = torch.tensor(numbers, dtype=torch.float64)
         return cls(clients, Arrival(columns))
 
@@ -93,7 +93,7 @@ class TrainingScores(NamedTuple):
         """The scores, client by client."""
         own = self.numbers.read()[:, self.first : self.first + len(self.clients)]
         columns = zip(self.clients, *own.tolist(), strict=True)
-        return [ClientScores(client, loss, accuracy, int(step), bad) for client, loss, accuracy, step, bad in columns]
+        return [ClientScores(client, loss, value, int(step), bad) for client, loss, value, step, bad in columns]
 
 
 class ClientScores(NamedTuple):
@@ -102,14 +102,14 @@ class ClientScores(NamedTuple):
     Attributes:
         client: The client.
         loss: The mean loss over its steps.
-        accuracy: The mean accuracy over its steps.
+        value: The mean of the first metric over its steps.
         bad_step: The first step whose loss isn't finite, from 0; −1 if there is none.
         bad_loss: The loss of that step.
     """
 
     client: int
     loss: float
-    accuracy: float
+    value: float
     bad_step: int
     bad_loss: float
 

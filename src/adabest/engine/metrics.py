@@ -11,6 +11,7 @@ from adabest.engine.interface import ClientScores
 from adabest.engine.state import State
 from adabest.engine.threads import one_thread
 from adabest.errors import Diverged
+from adabest.tasks.objectives.metric import Metric
 
 Metrics = dict[str, float | int | None]
 
@@ -22,6 +23,7 @@ def measure(
     before: State,
     after: State,
     *,
+    metrics_of_task: Sequence[Metric],
     evaluation: EvaluationResult,
     scores: Sequence[ClientScores],
     cohort: int,
@@ -36,6 +38,7 @@ def measure(
     Args:
         before: The state that the round began with.
         after: The state that it leads to.
+        metrics_of_task: What models are judged by.
         evaluation: The scores of the models of ``after``.
         scores: How the training of the clients went whose replies were accepted, in each phase of the round.
         cohort: How many clients took part; 0 in a round that was skipped.
@@ -47,17 +50,21 @@ def measure(
         Diverged: If a model's test loss isn't finite.
     """
     metrics: Metrics = {"round": after.round}
+    names, first = [metric.name for metric in metrics_of_task], metrics_of_task[0].name
     if "scored" not in evaluation.tests:
-        metrics |= {"scored_accuracy": None, "scored_loss": None}
+        metrics |= {f"scored_{name}": None for name in (*names, "loss")}
     for name, tested in evaluation.tests.items():
         if not np.isfinite(tested.loss):
             raise Diverged(f"the test loss of the {name} model is {tested.loss}")
-        metrics |= {f"{name}_accuracy": tested.accuracy, f"{name}_loss": tested.loss}
-    metrics["train_accuracy"] = _mean([own.accuracy for own in scores])
+        metrics |= {f"{name}_{metric}": tested.values[metric] for metric in names}
+        metrics[f"{name}_loss"] = tested.loss
+    metrics[f"train_{first}"] = _mean([own.value for own in scores])
     metrics["train_loss"] = _mean([own.loss for own in scores])
-    for name in ("accuracy", "spread", "worst_tenth"):
-        validation = evaluation.validation
-        metrics[f"validation_{name}"] = None if validation is None else getattr(validation, name)
+    validation = evaluation.validation
+    for name, field in ((first, "mean"), ("spread", "spread"), ("worst_tenth", "worst_tenth")):
+        metrics[f"validation_{name}"] = None if validation is None else getattr(validation, field)
+    if validation is not None:
+        metrics |= {f"validation_{name}": value for name, value in validation.others.items()}
     numbers = {_CLOUD: _norm(after.cloud), _ESTIMATES: estimate_norms}
     if after.h is not None:
         numbers[_H] = _norm(after.h)

@@ -67,7 +67,7 @@ class ReferenceEngine:
         context: ClientContext,
         steps: list[tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """The model that local training leads to; loss and accuracy of each step are added to ``steps``."""
+        """The model that local training leads to; loss and first metric of each step are added to ``steps``."""
         w = correction.start
         for step in range(request.task.steps(client)):
             self._heartbeat()
@@ -78,7 +78,7 @@ class ReferenceEngine:
             except Exception as error:
                 error.add_note(f"in local step {step}")
                 raise
-            steps.append((local_pass.loss, local_pass.accuracy))
+            steps.append((local_pass.loss, local_pass.value))
             w = local_step(w, local_pass.gradient, correction, context.eta, request.training)
         return w
 
@@ -110,6 +110,6 @@ def _stacked(answers: Sequence[_Answer], request: Request) -> Answers:
 
 
 def _scores(client: int, steps: Sequence[tuple[Tensor, Tensor]]) -> TrainingScores:
-    """The scores of a client, of whose steps loss and accuracy are given."""
+    """The scores of a client, of whose steps loss and first metric are given."""
     losses, accuracies = (torch.stack(of_steps).to("cpu", torch.float64) for of_steps in zip(*steps, strict=True))
     return TrainingScores.of_steps([client], [(losses, accuracies)])

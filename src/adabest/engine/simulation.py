@@ -171,9 +171,19 @@ class Simulation:
         return self._client_side.state(self.state.clients, client)
 
     def client_model(self, client: int) -> Tensor:
-        """The latest model of a client, θ_0 if it has never taken part."""
+        """The latest model of a client, θ_0 if it has never taken part.
+
+        Raises:
+            InputError: If no such client trains.
+        """
+        if client not in self._clients:
+            raise InputError(f"client {client} doesn't train; {len(self._clients)} clients do")
         model = self._client_side.model(self.state.clients, client)
         return (self._initial if model is None else model).clone()
+
+    def clients_with_models(self) -> list[int]:
+        """The clients that have taken part, ascending; none where their models can't be told from their replies."""
+        return [] if self.state.scored is None else sorted(self.state.clients)
 
     def context(self, round_number: int, phase: int = 0) -> ServerContext:
         """The context of a phase of the round that is under way, or of the next."""
@@ -293,6 +303,7 @@ class Simulation:
                 self.state,
                 after,
                 evaluation=evaluation,
+                metrics_of_task=self._task.metrics,
                 scores=health.accepted_scores(),
                 cohort=len(health.received[-1].clients) if answered else 0,
                 present=self._roster.size,

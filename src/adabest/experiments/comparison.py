@@ -99,7 +99,8 @@ def compare(
         config: A TOML file with settings.
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects.
         seeds: Seeds to run each algorithm with, in place of ``seed``; the table has means and standard deviations.
-        target: The accuracy of which the table tells the first round that reaches it. By default one that all reach.
+        target: The accuracy, or value of the task's first metric, of which the table tells the first round that
+            reaches it. By default one that all reach.
         lanes: The most runs that are trained together, as lanes of one program; 1 for one after another. By default
             all.
         out: The comparison's folder. By default ``runs/`` and a name that the settings determine.

@@ -1,5 +1,6 @@
 """The file of a comparison, a sweep or a tuning: its settings, from which it can be resumed."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ def recall(folder: Path) -> dict[str, Any] | None:
     algorithms, target = settings.get("algorithms", []), settings.get("target")
     if not (isinstance(algorithms, list) and all(isinstance(name, str) for name in algorithms)):
         raise InputError(f"{path} is damaged: algorithms should be a list of names")
-    if target is not None and not (isinstance(target, float) and 0 < target <= 1):
-        raise InputError(f"{path} is damaged: target should be an accuracy, above 0 and at most 1")
+    if target is not None and not (isinstance(target, float) and math.isfinite(target)):
+        raise InputError(f"{path} is damaged: target should be a number")
     return settings
 
 

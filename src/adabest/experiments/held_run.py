@@ -1,6 +1,7 @@
 """A run as users hold it: a stored run with its curves, its frame, its partition, and the objects it was given."""
 
 import functools
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,8 @@ from torch import nn
 
 from adabest.errors import InputError
 from adabest.registry import naming
-from adabest.report.entries import told_accuracy
+from adabest.report.entries import told_metric
 from adabest.report.frame import as_frame
-from adabest.report.numbers import percentage
 from adabest.report.table import runs_table
 from adabest.runs.model_source import take_model
 from adabest.runs.settings.config import PARTITION_SETTINGS
@@ -45,8 +45,8 @@ class Run(StoredRun):
     _components: Components | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        accuracy = self.final.get(told_accuracy(self))
-        scored = "" if accuracy is None else f", accuracy {percentage(accuracy)} %"
+        value = self.final.get(told_metric(self))
+        scored = "" if value is None else f", {self.metric.words} {self.metric.shown(value)}"
         what = f"{self.config.algorithm} on {self.config.dataset}"
         return f"Run({str(self.folder)!r}: {what}, {self.status}, round {self.round}/{self.config.rounds}{scored})"
 
@@ -83,9 +83,9 @@ class Run(StoredRun):
         return dealt
 
     def plot(self, title: str | None = None) -> "Figure":
-        """Accuracy and ‖θ‖ over rounds, as a figure of Matplotlib, which notebooks show.
+        """Accuracy, or the task's first metric, and ‖θ‖ over rounds, as a figure of Matplotlib, which notebooks show.
 
-        The accuracy is that of the model which tables speak of (``score``).
+        It is that of the model which tables speak of (``score``).
 
         Args:
             title: The title. By default the data set, the clients and the seed.
@@ -102,6 +102,19 @@ class Run(StoredRun):
             InputError: If pandas isn't installed.
         """
         return as_frame(self.metrics)
+
+    def per_client(self) -> Any:
+        """The clients of a finished run with ``local_test``, one row each, as a ``pandas.DataFrame``.
+
+        Columns are ``client``, ``samples`` that it trained on, ``held_out`` samples that it was tested with, and each
+        metric of the model told of (``global_accuracy``) and of the client's own latest model (``own_accuracy``), which
+        is missing where it never took part.
+
+        Raises:
+            InputError: If the run has no such results, or pandas isn't installed.
+        """
+        columns = self.local_results().items()
+        return as_frame({name: [math.nan if one is None else one for one in column] for name, column in columns})
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
         """A model of a finished run.

@@ -9,7 +9,7 @@ from adabest.experiments.run_group import check_target, title_of
 from adabest.experiments.run_partitions import partition_maps
 from adabest.experiments.run_search import is_of_sweep, runs_in, shared_target
 from adabest.registry import allowing
-from adabest.report.entries import by_validation
+from adabest.report.entries import by_validation, common_metric
 from adabest.report.page.page import page_text
 from adabest.report.page.page_runs import PageRun, page_entries
 from adabest.runs.files.atomic_files import write_texts
@@ -35,7 +35,8 @@ def write_report(
         folders: Folders of runs, of comparisons and sweeps, or folders with such below them; or files of results that
             `adabest reproduce` wrote, which end in .json.
         html: The page to write. One that is there is replaced.
-        target: The accuracy whose first round the table tells. By default the comparison's own, or one that all reach.
+        target: The accuracy, or value of the task's first metric, whose first round the table tells. By default the
+            comparison's own, or one that all reach.
         data_dir: The folder of the official data files, if they have moved since; partitions are drawn from them.
         allow: Names of the form module:attribute in the runs that may be imported, such as that of a data set, whose
             partition is then drawn. None is by default, since importing runs code.
@@ -64,6 +65,9 @@ def _write(folders: str | Path | Sequence[str | Path], page: Path, target: float
     shown += [one for path, results in kept.items() for one in PageRun.of_results(results, path.name)]
     if not shown:
         raise InputError(f"there are no results in {', '.join(map(str, kept))}")
+    metric = common_metric(one.run for one in shown)
+    if target is not None:
+        metric.check_value("target", target)
     entries = page_entries(shown)
     target = shared_target(found) if target is None else target
     sweeps = not kept and all(map(is_of_sweep, found))

@@ -42,8 +42,9 @@ def resume(
             proves its files. It allows no import.
         callbacks: The callbacks of a run that was given some as objects.
         show: Whether to show progress.
-        **objects: ``dataset``, ``algorithm``, ``model`` or ``loss``, if the run was given Python objects for them, or
-            in place of a ``module:attribute`` in its configuration; a ``dataset`` also if its file has moved.
+        **objects: ``dataset``, ``algorithm``, ``model``, ``loss``, ``task`` or ``metrics``, if the run was given Python
+            objects for them, or in place of a ``module:attribute`` in its configuration; a ``dataset`` also if its file
+            has moved.
 
     Returns:
         The run, or the comparison: a ``Tuning`` if it is one.

@@ -1,6 +1,7 @@
 """Run groups: the runs of a comparison, a sweep or a tuning, each in a subfolder of one folder."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -174,13 +175,14 @@ class Asked:
 
 
 def check_target(target: Any) -> None:
-    """Refuses a target that isn't an accuracy.
+    """Refuses a target that no metric has as a value.
 
     Raises:
-        InputError: If it isn't above 0 and at most 1.
+        InputError: If it isn't a finite number.
     """
-    if target is not None and not (isinstance(target, int | float) and 0 < target <= 1):
-        raise InputError(f"target = {target!r}: an accuracy is above 0 and at most 1")
+    is_number = isinstance(target, int | float) and not isinstance(target, bool) and math.isfinite(target)
+    if target is not None and not is_number:
+        raise InputError(f"target = {target!r}: it should be a number, such as an accuracy above 0 and at most 1")
 
 
 def check_lanes(lanes: Any) -> None:
@@ -214,6 +216,8 @@ def begun(asked: Asked, planned: Plan, what: Mapping[str, Any], settings: Mappin
     found = data_locations(settings, next(iter(planned.runs.values()))[0])
     extra = {"target": asked.target, "lanes": asked.lanes, "seeds": asked.seeds}
     check_runs(config for config, _ in planned.runs.values())
+    if asked.target is not None:
+        next(iter(planned.runs.values()))[1].task.metrics[0].check_value("target", asked.target)
     lock = RunFolder(folder)
     lock.acquire()
     try:

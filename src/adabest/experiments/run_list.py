@@ -1,6 +1,6 @@
 """Runs on disk: those below a folder, and one with its settings and results."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from adabest.errors import InputError
@@ -44,16 +44,16 @@ def list_runs(folder: str | Path = "runs") -> RunList:
     found = find_runs(folder)
     if not found:
         raise InputError(f"there are no runs below {folder}")
-    runs, unreadable, table = [], {}, runs_table([])
+    runs, unreadable = [], {}
     for path in found:
         try:
             run = read_run(path)
-            table = replace(table, rows=(*table.rows, *runs_table([run]).rows))
+            runs_table([run])  # reads its last metrics
         except (InputError, OSError) as error:  # of one run, which is no matter of the others
             unreadable[path] = str(error)
         else:
             runs.append(run)
-    return RunList(runs, unreadable, table)
+    return RunList(runs, unreadable, runs_table(runs))
 
 
 def show(folder: str | Path) -> dict[str, Table]:

@@ -18,6 +18,7 @@ from adabest.runs.results_file import Choice, provenance
 from adabest.runs.settings.config import SETTINGS, TASK_SETTINGS, Config
 from adabest.runs.settings.demand import refuse_many_runs
 from adabest.runs.settings.run_plan import Plan
+from adabest.tasks.objectives.metric import ACCURACY
 
 DEFAULT_TRIALS = 30
 DEFAULT_LANES = 8  # of a search: the fewer points are tried together, the more is known when the next is proposed
@@ -176,11 +177,11 @@ def try_points(
 
 
 def as_choice(tried: Tried) -> Choice | None:
-    """The choice, as ``adabest reproduce`` takes it; None if every point diverged."""
+    """The choice, as ``adabest reproduce`` takes it; None if every point diverged, or it isn't made by accuracy."""
     chosen = tried.chosen
-    if chosen is None:
-        return None
     first: list[Run] = next(iter(tried.entries.values()))
+    if chosen is None or first[0].metric != ACCURACY:
+        return None
     return Choice(
         cells="*",
         algorithm=first[0].config.algorithm,

@@ -148,4 +148,7 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
             for trial in asked
         ]
         for trial, outcome in zip(asked, outcomes, strict=True):
-            study.tell(trial, outcome.mean)  # 0, the worst accuracy, for a point that diverged
+            if math.isfinite(outcome.goodness):
+                study.tell(trial, outcome.goodness)  # 0, the worst accuracy, for a point that diverged
+            else:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)

@@ -193,7 +193,8 @@ def sweep(
         vary: The values to try by setting, as in ``{"beta": [0.8, 0.9], "mu": [0.02, 0.05]}``, or as texts such as
             ``beta=0.8,0.9``.
         seeds: Seeds to run each combination with, in place of ``seed``; the table has means and standard deviations.
-        target: The accuracy of which the table tells the first round that reaches it. By default one that all reach.
+        target: The accuracy, or value of the task's first metric, of which the table tells the first round that
+            reaches it. By default one that all reach.
         lanes: The most runs that are trained together, as lanes of one program; 1 for one after another. By default
             all.
         out: The sweep's folder. By default ``runs/`` and a name that the settings determine.

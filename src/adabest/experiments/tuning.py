@@ -22,7 +22,7 @@ from adabest.runs.settings.config import Config
 
 @dataclass(frozen=True, repr=False)
 class Tuning(Comparison):
-    """A finished tuning. Its table has validation accuracies only.
+    """A finished tuning. Its table has scores on validation clients only.
 
     Attributes:
         folder: Its folder.
@@ -51,9 +51,9 @@ def tune(
 ) -> Tuning:
     """Chooses hyper-parameters of one algorithm on the validation clients; writes a table, a figure and the choice.
 
-    The highest mean validation accuracy of the scored model in the last round is chosen; of several the one with the
-    smaller values. A point with a run that diverges isn't chosen. Finished runs in the folder are kept, begun ones are
-    resumed.
+    The point is chosen whose model has the best mean on validation clients in the last round: of accuracy, or of the
+    task's first metric. Of several it is the one with the smaller values. A point with a run that diverges isn't
+    chosen. Finished runs in the folder are kept, begun ones are resumed.
 
     Args:
         config: A TOML file with settings.
@@ -84,7 +84,7 @@ def tune(
 def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: bool) -> Tuning:
     """Makes a tuning from complete settings. Unlike ``tune``, it allows none of their names to be imported."""
     if "target" in settings:
-        raise InputError("tuning has no target: rounds to an accuracy are counted on the test set")
+        raise InputError("tuning has no target: rounds to a value are counted on the test set")
     asked = Asked.taken_from(settings, "tune")
     what = {name: settings.pop(name, None) for name in ("vary", "space", "trials")}
     search = plan_search(settings, **what, seeds=asked.seeds, lanes=asked.lanes)
@@ -99,7 +99,7 @@ def _report(tried: Tried, *, ranked: bool) -> Tuning:
 
     points = list(tried.points.values())
     if ranked:
-        points.sort(key=lambda point: (not point.counts, -point.mean, point.values != tried.chosen))
+        points.sort(key=lambda point: (not point.counts, -point.goodness, point.values != tried.chosen))
     table = tuning_table(points, tried.chosen)
     figure = sweep_figure(by_validation(tried.entries), title_of(list(tried.runs.values())))
     files = write_texts(tried.folder, {"table.md": table.markdown(), "table.csv": table.csv()})

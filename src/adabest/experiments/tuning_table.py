@@ -1,4 +1,4 @@
-"""The table of a tuning: points with their validation accuracies. The test set is never read here."""
+"""The table of a tuning: points with their scores on validation clients. The test set is never read here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _PLACES = 2  # decimal places: accuracies of neighbouring points lie close toget
 
 
 def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> Table:
-    """The points that were tried, each with its validation accuracy, over seeds if there are several.
+    """The points that were tried, each with its score on validation clients, over seeds if there are several.
 
     Args:
         points: The points; all have values of the same hyper-parameters.
@@ -22,14 +22,17 @@ def tuning_table(points: Sequence[Point], chosen: Mapping[str, Any] | None) -> T
     for point in points:
         values = (str(value) for value in point.values.values())
         rows.append((*values, _validation(point), "chosen" if point.values == chosen else ""))
-    return Table((*names, "validation %", "choice"), tuple(rows))
+    head = "validation %" if points[0].metric.is_share else f"validation {points[0].metric.words}"
+    return Table((*names, head, "choice"), tuple(rows))
 
 
 def _validation(point: Point) -> str:
-    """The accuracy over the runs that didn't diverge, in percent, and how many did."""
+    """The mean over the runs that didn't diverge, a share in per cent, and how many did."""
     together = list(zip(point.validation, point.status, strict=True))
-    kept = [100 * value for value, status in together if status != "diverged" and value is not None]
+    kept = [point.metric.scale * value for value, status in together if status != "diverged" and value is not None]
     lost = point.status.count("diverged")
     if lost == len(point.status):
         return "diverged"
-    return mean_and_spread(kept, _PLACES) + (f" ({lost} of {len(point.status)} diverged)" if lost else "")
+    return mean_and_spread(kept, _PLACES if point.metric.is_share else None) + (
+        f" ({lost} of {len(point.status)} diverged)" if lost else ""
+    )

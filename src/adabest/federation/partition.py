@@ -32,6 +32,7 @@ class Scheme:
         unbalance: σ of the lognormal sizes; 0 for equal ones.
         seed: The partition's seed.
         shards: How many shards a client gets, for the partitioner ``shards``.
+        local_test: The share of each training client's samples that it doesn't train on, and is tested with.
     """
 
     clients: int
@@ -41,6 +42,7 @@ class Scheme:
     unbalance: float
     seed: int
     shards: int = 2
+    local_test: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +55,7 @@ class Partition:
         training: The training clients, ascending.
         validation: The validation clients, ascending.
         label_counts: ``[clients, classes]``, how many samples of each class each client has.
+        held_out: The samples that training clients have beside those, to be tested with; None if there are none.
     """
 
     indices: np.ndarray
@@ -60,6 +63,7 @@ class Partition:
     training: np.ndarray
     validation: np.ndarray
     label_counts: np.ndarray
+    held_out: "Partition | None" = None
 
     def __repr__(self) -> str:
         clients = f"{len(self.training)} training and {len(self.validation)} validation clients"
@@ -92,6 +96,8 @@ class Partition:
         for array in (self.indices, self.offsets, self.training, self.validation):
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
             digest.update(b"|")
+        if self.held_out is not None:
+            digest.update(self.held_out.fingerprint.encode())
         return digest.hexdigest()
 
     @functools.cached_property
@@ -130,13 +136,33 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
         indices = _dealt(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards), scheme.partitioner)
     owner = np.repeat(np.arange(total), sizes)
     roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
-    return Partition(
-        indices=indices,
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        training=np.sort(roles[: scheme.clients]),
-        validation=np.sort(roles[scheme.clients :]),
-        label_counts=np.bincount(owner * classes + labels[indices], minlength=total * classes).reshape(total, classes),
-    )
+    training, validation = np.sort(roles[: scheme.clients]), np.sort(roles[scheme.clients :])
+
+    def of(kept: np.ndarray, owner: np.ndarray, held_out: Partition | None = None) -> Partition:
+        counts = np.bincount(owner * classes + labels[kept], minlength=total * classes).reshape(total, classes)
+        offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
+        return Partition(kept, offsets, training, validation, counts, held_out)
+
+    if scheme.local_test == 0:
+        return of(indices, owner)
+    is_held = _held_out(owner, sizes, training, scheme)
+    return of(indices[~is_held], owner[~is_held], of(indices[is_held], owner[is_held]))
+
+
+def _held_out(owner: np.ndarray, sizes: np.ndarray, training: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Which samples aren't trained on: a share of each training client's, drawn by client and place.
+
+    A client keeps at least one sample to train on, and holds at least one out, unless that is all it has.
+    """
+    wanted = np.zeros_like(sizes)
+    wanted[training] = np.clip(np.round(scheme.local_test * sizes[training]), 1, sizes[training] - 1).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    places = np.arange(len(owner)) - starts[owner]
+    keys = random.bits(scheme.seed, Purpose.LOCAL_TEST, owner, places)
+    order = np.lexsort((keys, owner))
+    is_held = np.empty(len(owner), dtype=bool)
+    is_held[order] = places < wanted[owner]
+    return is_held
 
 
 def _refuse_too_large(samples: int, classes: int, clients: int, scheme: Scheme) -> None:
@@ -197,13 +223,19 @@ def check_scheme(scheme: Scheme) -> None:
         raise InputError(f"alpha = {scheme.alpha}: the Dirichlet concentration must be above 0 and finite")
     if not (math.isfinite(scheme.unbalance) and scheme.unbalance >= 0):
         raise InputError(f"unbalance = {scheme.unbalance}: the lognormal σ must be at least 0 and finite")
+    if not 0 <= scheme.local_test < 1:
+        raise InputError(f"local_test = {scheme.local_test}: the share that is held out is above 0 and below 1")
     if scheme.shards < 1:
         raise InputError(f"shards = {scheme.shards}: a client gets at least one")
 
 
-def default_partition(split_by_client: bool) -> str:
+BY_LABEL = ("dirichlet", "dirichlet-legacy", "shards")
+"""The partitioners that need a label of each sample."""
+
+
+def default_partition(split_by_client: bool, *, has_labels: bool = True) -> str:
     """The default partitioner of a data set."""
-    return NATURAL if split_by_client else "dirichlet"
+    return NATURAL if split_by_client else "dirichlet" if has_labels else "iid"
 
 
 def default_validation_clients(clients: int) -> int:

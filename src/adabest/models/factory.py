@@ -18,7 +18,7 @@ from adabest.machine import refuse_beyond_memory
 from adabest.models.classifiers import cnn, logistic, mlp
 from adabest.models.float_type import float32_by_default
 from adabest.models.group_norm import BatchNorm
-from adabest.models.keyed import prepare
+from adabest.models.keyed import CheckOutput, prepare
 from adabest.models.resnet import resnet
 from adabest.random import Purpose
 from adabest.registry import Registry, check_options, options_of, split_specification
@@ -38,7 +38,13 @@ _COPIES = 8
 
 
 def build_model(
-    model: str | nn.Module | Factory, example: Tensor, classes: int, seed: int, batch_norm: BatchNorm = "refuse"
+    model: str | nn.Module | Factory,
+    example: Tensor,
+    classes: int,
+    seed: int,
+    batch_norm: BatchNorm = "refuse",
+    *,
+    check_output: CheckOutput | None = None,
 ) -> nn.Module:
     """Builds a model on the CPU with its initial weights, which depend on the seed and on nothing else.
 
@@ -48,13 +54,15 @@ def build_model(
         classes: How many classes there are.
         seed: The run's seed.
         batch_norm: Whether BatchNorm is refused, or replaced by GroupNorm.
+        check_output: Refuses a model by the shape of what it gives for one sample. By default all are refused that
+            don't give a row of as many scores as there are classes.
 
     Raises:
         InputError: If there is no such model, or it can't be simulated (see ``prepare``).
     """
     name, options, factory = _parsed(model)
     if isinstance(factory, nn.Module):
-        return prepare(factory, example, classes, batch_norm)
+        return prepare(factory, example, classes, batch_norm, check_output)
     if not callable(factory):
         raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
@@ -78,7 +86,7 @@ def build_model(
             ) from error
     if not isinstance(module, nn.Module):
         raise InputError(f"model {name!r} gave a {type(module).__name__}, not an nn.Module")
-    return prepare(module, example, classes, batch_norm)
+    return prepare(module, example, classes, batch_norm, check_output)
 
 
 def count_parameters(model: str | nn.Module | Factory, shape: tuple[int, ...], classes: int) -> int | None:

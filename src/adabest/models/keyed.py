@@ -1,6 +1,7 @@
 """Preparation of a user's module for simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,16 +39,25 @@ class KeyedDropout(nn.Module):
         return self.draws.dropped(x, self.probability, self.channel_dimensions)
 
 
+CheckOutput = Callable[[tuple[int, ...]], None]
+"""Raises ``InputError`` if what a model gives for one sample has the wrong shape."""
+
+
 def prepare(
-    module: nn.Module, example: Tensor, classes: int | None = None, batch_norm: BatchNorm = "refuse"
+    module: nn.Module,
+    example: Tensor,
+    classes: int | None = None,
+    batch_norm: BatchNorm = "refuse",
+    check_output: CheckOutput | None = None,
 ) -> nn.Module:
-    """A copy of a classifier with keyed dropout, once a trial pass has shown that it can be simulated.
+    """A copy of a model with keyed dropout, once a trial pass has shown that it can be simulated.
 
     Args:
-        module: The user's classifier.
+        module: The user's model.
         example: A small batch of inputs, for the trial pass.
         classes: How many class scores it should give, if that is known.
         batch_norm: Whether BatchNorm is refused, or replaced by GroupNorm.
+        check_output: Decides on the shape of its outputs in place of ``classes``.
 
     Returns:
         A copy in which dropout is keyed, in layers and in functions, and which gives class scores as a tensor.
@@ -71,7 +81,7 @@ def prepare(
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
     draws = KeyedDraws()
-    output = _trial(module, example, classes, draws)
+    output = _trial(module, example, draws, classes, check_output)
     if draws.uses or not isinstance(output, Tensor):
         module.forward = SimulatedForward(module, draws if draws.uses else None)
     if draws.uses:
@@ -121,7 +131,9 @@ def _way_out(layer: nn.Module) -> str:
     return "use a layer without such state, for instance nn.GroupNorm"
 
 
-def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: KeyedDraws) -> Any:
+def _trial(
+    module: nn.Module, example: Tensor, draws: KeyedDraws, classes: int | None, check_output: CheckOutput | None
+) -> Any:
     """Runs one training pass and refuses a module that changed its buffers or used torch's generator.
 
     The types of layers wouldn't tell: users write their own. Dropout in functions draws from ``draws``.
@@ -143,14 +155,18 @@ def _trial(module: nn.Module, example: Tensor, classes: int | None, draws: Keyed
             "rows than the highest of them, and numbers to compute with should be floating-point"
         ) from error
     scores = class_scores(output)
+    wanted = "one row of class scores" if check_output is None else "one row"
     if not isinstance(scores, Tensor):
         raise InputError(
-            f"the model gives a {type(output).__name__}; it should give a tensor with one row of class scores for each "
-            "input, or an object that has this tensor as .logits"
+            f"the model gives a {type(output).__name__}; it should give a tensor with {wanted} for each input, or an "
+            "object that has this tensor as .logits"
         )
-    if not (scores.ndim == 2 and len(scores) == len(example)):
-        raise InputError(f"the model should give one row of class scores for each input, not {tuple(scores.shape)}")
-    if classes is not None and scores.shape[1] != classes:
+    has_rows = scores.ndim > 0 and len(scores) == len(example)
+    if not has_rows or (check_output is None and scores.ndim != 2):
+        raise InputError(f"the model should give {wanted} for each input, not {tuple(scores.shape)}")
+    if check_output is not None:
+        check_output(tuple(scores.shape[1:]))
+    elif classes is not None and scores.shape[1] != classes:
         raise InputError(f"the model gives {scores.shape[1]} class scores, but the data set has {classes} classes")
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(buffer, before[name]):

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from adabest.errors import InputError
 from adabest.runs.files.metrics_file import Points
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 class Measured(Protocol):
@@ -31,6 +33,16 @@ class Measured(Protocol):
     @property
     def score(self) -> str:
         """The model that is told of: ``scored``, ``aggregate``, ``cloud`` or ``averaged``."""
+        ...
+
+    @property
+    def metric(self) -> Metric:
+        """What is told of that model: accuracy, or the first metric of the task."""
+        ...
+
+    @property
+    def judged_by(self) -> tuple[Metric, ...]:
+        """All metrics of the task."""
         ...
 
     @property
@@ -121,9 +133,24 @@ def finals(runs: Sequence[Measured], name: str) -> list[float]:
     return [run.final[name] for run in runs if run.final.get(name) is not None]
 
 
-def told_accuracy(run: Measured) -> str:
-    """The metric that is told of a run: the accuracy of the model that its ``score`` names."""
-    return f"{run.score}_accuracy"
+def told_metric(run: Measured) -> str:
+    """The metric that is told of a run: the first of its task, of the model that its ``score`` names."""
+    return f"{run.score}_{run.metric.name}"
+
+
+def common_metric(runs: Iterable[Measured]) -> Metric:
+    """What is told of all runs.
+
+    Raises:
+        InputError: If they are judged by different metrics, which can't be compared.
+    """
+    found = list(dict.fromkeys(run.metric for run in runs))
+    if len(found) > 1:
+        names = " and ".join(metric.words for metric in found)
+        raise InputError(
+            f"these runs are judged by {names}, and can't be compared; look at those of one task at a time"
+        )
+    return found[0] if found else ACCURACY
 
 
 def scores_of(runs: Iterable[Measured]) -> list[str]:
@@ -136,13 +163,17 @@ def lacks_its_model(run: Measured) -> bool:
 
     Some clients' models can't be told from their replies, and a run may end before averages begin.
     """
-    return bool(run.final) and run.final.get(told_accuracy(run)) is None
+    return bool(run.final) and run.final.get(told_metric(run)) is None
 
 
 def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:
-    """Entries in the order of their validation accuracy, the best first; those in which a run diverged come last."""
+    """Entries in the order of their score on validation clients, the best first; if a run diverged, they come last."""
+    listed = as_lists(entries)
+    metric = common_metric(run for runs in listed.values() for run in runs)
 
     def rank(runs: Sequence[Measured]) -> tuple[bool, float]:
-        return any(run.status == "diverged" for run in runs), -fmean(finals(runs, "validation_accuracy") or [0.0])
+        values = finals(runs, f"validation_{metric.name}")
+        worst = 0.0 if metric.is_share else metric.worst
+        return any(run.status == "diverged" for run in runs), -metric.goodness(fmean(values) if values else worst)
 
-    return dict(sorted(as_lists(entries).items(), key=lambda entry: rank(entry[1])))
+    return dict(sorted(listed.items(), key=lambda entry: rank(entry[1])))

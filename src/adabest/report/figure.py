@@ -14,12 +14,21 @@ from matplotlib.ticker import PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation.partition import Partition
-from adabest.report.entries import Entries, Measured, as_lists, finals, lacks_its_model, scores_of, told_accuracy
+from adabest.report.entries import (
+    Entries,
+    Measured,
+    as_lists,
+    common_metric,
+    finals,
+    lacks_its_model,
+    scores_of,
+    told_metric,
+)
 from adabest.report.lines import draw_runs, looks, tidy
 from adabest.report.palette import HEAT_MAP
 from adabest.runs.files.atomic_files import write_atomically
 
-_TOLD, _AGGREGATE = "", "aggregate_accuracy"  # the accuracy that each run is told by, and what stands in its place
+_TOLD = ""  # the metric that each run is told by
 _BEST = 5  # of a sweep's entries have a line of their own
 
 
@@ -33,23 +42,26 @@ class NotebookFigure(Figure):
 
 
 def comparison_figure(entries: Entries, title: str = "") -> Figure:
-    """Accuracy of the model told of, and ‖θ‖, over rounds, one line per run; × marks divergence, ● an early end.
+    """What is told of models, and ‖θ‖, over rounds, one line per run; × marks divergence, ● an early end.
 
     Where there is no such model, the line is that of the aggregate, and its name says so.
     Runs that differ in their seed, given as a list, are one line, their mean, in a band of a standard deviation to each
     side.
     """
     listed = as_lists(entries)
-    which = " or ".join(scores_of(run for runs in listed.values() for run in runs))
-    return _curves(listed, title, _TOLD, f"Test accuracy of the {which} model")
+    everyone = [run for runs in listed.values() for run in runs]
+    which = " or ".join(scores_of(everyone))
+    return _curves(listed, title, _TOLD, f"Test {common_metric(everyone).words} of the {which} model")
 
 
 def sweep_figure(entries: Entries, title: str = "") -> Figure:
-    """Validation accuracy and ‖θ‖ over rounds. The first few entries have colours, the others are grey."""
+    """The first metric on validation clients, and ‖θ‖, over rounds. Only the first few entries have colours."""
     listed = as_lists(entries)
     everyone = [run for runs in listed.values() for run in runs]
     which = "validated" if any(map(lacks_its_model, everyone)) else " or ".join(scores_of(everyone))
-    return _curves(listed, title, "validation_accuracy", f"Validation accuracy of the {which} model", _BEST)
+    metric = common_metric(everyone)
+    words = f"Validation {metric.words} of the {which} model"
+    return _curves(listed, title, f"validation_{metric.name}", words, _BEST)
 
 
 def _curves(
@@ -58,20 +70,23 @@ def _curves(
     """A metric and ‖θ‖ over rounds; only the first ``named`` entries have a colour and a name, if that is given."""
     figure = NotebookFigure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    accuracy, norm = figure.subplots(1, 2)
+    score, norm = figure.subplots(1, 2)
+    everyone = [run for runs in entries.values() for run in runs]
+    told = common_metric(everyone)
     for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(), strict=False):
         look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
         if named is not None and number >= named:
             look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
         draw_runs(norm, runs, "cloud_norm", look, band=named is None)
-        _draw_accuracy(accuracy, runs, metric, look, band=named is None)
-    accuracy.set(title=words, xlabel="round")
-    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    accuracy.set_ylim(bottom=_lower_limit([run for runs in entries.values() for run in runs], metric))
+        _draw_score(score, runs, metric, look, band=named is None)
+    score.set(title=words, xlabel="round")
+    if told.is_share:
+        score.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+        score.set_ylim(bottom=_lower_limit(everyone, metric))
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
-    for axes in (accuracy, norm):
+    for axes in (score, norm):
         tidy(axes)
-    accuracy.legend(frameon=False, loc="lower right")
+    score.legend(frameon=False, loc="lower right" if told.higher_is_better else "upper right")
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
@@ -89,7 +104,7 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
         present.set(title=name, ylim=(0, None))
         for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
             look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
-            _draw_accuracy(accuracy, runs, _TOLD, look)
+            _draw_score(accuracy, runs, _TOLD, look)
             draw_runs(norm, runs, "cloud_norm", look)
         norm.set(xlabel="round")
         for axes in panels[:, column]:
@@ -103,15 +118,15 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     return figure
 
 
-def _draw_accuracy(
+def _draw_score(
     axes: Axes, runs: Sequence[Measured], metric: str, look: Mapping[str, Any], *, band: bool = True
 ) -> None:
-    """An accuracy over rounds: the aggregate's in place of that of a model that isn't there."""
+    """A metric over rounds: the aggregate's in place of that of a model that isn't there."""
     if metric == _TOLD and all(map(lacks_its_model, runs)):
-        metric = _AGGREGATE
+        metric = f"aggregate_{runs[0].metric.name}"
         look = {**look, "label": f"{look['label']} (aggregate: no {' or '.join(scores_of(runs))} model)"}
     elif metric == _TOLD:
-        metric = told_accuracy(runs[0])  # runs that differ in their seed alone
+        metric = told_metric(runs[0])  # runs that differ in their seed alone
     draw_runs(axes, runs, metric, look, band=band)
 
 
@@ -120,7 +135,9 @@ def _lower_limit(runs: Sequence[Measured], metric: str) -> float:
     drawn = finals(runs, metric)
     if metric == _TOLD:
         drawn = [
-            value for run in runs for value in finals([run], _AGGREGATE if lacks_its_model(run) else told_accuracy(run))
+            value
+            for run in runs
+            for value in finals([run], f"aggregate_{run.metric.name}" if lacks_its_model(run) else told_metric(run))
         ]
     return max(0.0, min(drawn, default=0.0) - 0.12)
 

@@ -19,15 +19,17 @@ from adabest.report.entries import (
     Measured,
     as_lists,
     by_validation,
+    common_metric,
     finals,
     lacks_its_model,
     scores_of,
-    told_accuracy,
+    told_metric,
 )
 from adabest.report.frame import as_frame
-from adabest.report.numbers import MISSING, as_text, mean_and_spread, percentage, three_digits
+from adabest.report.numbers import MISSING, as_text, mean_and_spread, three_digits
 from adabest.runs.files.metrics_file import ReplyNotes
 from adabest.runs.stored_run import Run
+from adabest.tasks.objectives.metric import Metric
 
 _BOLD = "**"
 _MOST_REJECTIONS = 20  # rows of the table of replies left out
@@ -116,48 +118,65 @@ def _styled(cell: str) -> Text:
 
 
 def comparison_table(entries: Entries, target: float | None = None) -> Table:
-    """A comparison in numbers; means over several seeds, and the standard deviation (n - 1) of accuracies.
+    """A comparison in numbers; means over several seeds, and the standard deviation (n - 1) of what is told of models.
 
     Args:
         entries: The runs by label, or lists of runs that differ in their seed.
-        target: The accuracy whose first round is looked for; by default one that all runs reach.
+        target: The accuracy, or value of the task's first metric, whose first round is looked for; by default one that
+            all runs reach.
+
+    Raises:
+        InputError: If the runs are judged by different metrics.
     """
     listed = as_lists(entries)
     everyone = [run for runs in listed.values() for run in runs]
+    metric = common_metric(everyone)
     goal = common_target(everyone) if target is None else target
     scores = scores_of(everyone)
     beside = [
         model
         for model in ("averaged", "cloud")
-        if scores != [model] and any(f"{model}_accuracy" in run.final for run in everyone)
+        if scores != [model] and any(f"{model}_{metric.name}" in run.final for run in everyone)
     ]
-    told = "accuracy %" if scores == ["scored"] else f"accuracy % ({', '.join(scores)})"
-    head = ("algorithm", told, *(f"{model} %" for model in beside))
-    head += (f"rounds to {100 * goal:g} %", "sent MB", "‖θ‖", "‖h‖")
+    told = metric.head if scores == ["scored"] else f"{metric.head} ({', '.join(scores)})"
+    unit = " %" if metric.is_share else ""
+    head = ("algorithm", told, *(f"{model}{unit}" for model in beside))
+    head += (f"rounds to {metric.scale * goal:g}{unit}", "sent MB", "‖θ‖", "‖h‖")
     return Table(head, tuple((label, *_comparison_cells(runs, goal, beside)) for label, runs in listed.items()))
 
 
 def sweep_table(entries: Entries, target: float | None = None) -> Table:
-    """A comparison in numbers, in the order of validation accuracy, which comes first."""
+    """A comparison in numbers, in the order of what validation clients say, which comes first."""
     ordered = by_validation(entries)
     table = comparison_table(ordered, target)
-    validation = [mean_and_spread(_percentages(runs, "validation_accuracy")) for runs in ordered.values()]
+    metric = common_metric(run for runs in ordered.values() for run in runs)
+    validation = [_mean_and_spread(metric, finals(runs, f"validation_{metric.name}")) for runs in ordered.values()]
     rows = ((row[0], cell, *row[1:]) for row, cell in zip(table.rows, validation, strict=True))
-    return Table((table.head[0], "validation %", *table.head[1:]), tuple(rows))
+    return Table((table.head[0], "validation %" if metric.is_share else "validation", *table.head[1:]), tuple(rows))
 
 
 def common_target(runs: Sequence[Measured]) -> float:
-    """The highest whole percentage of accuracy that every run reaches whose model was evaluated."""
+    """What every run reaches whose model was evaluated: a whole percentage of a share, else a value of two digits."""
+    metric = common_metric(runs)
     scored = [run for run in runs if not lacks_its_model(run)]
-    best = [float(run.points(told_accuracy(run)).values.max(initial=0.0)) for run in scored]
-    whole = 100 * min(best, default=0.0)
-    return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
+    if metric.is_share and metric.higher_is_better:
+        best = [float(run.points(told_metric(run)).values.max(initial=0.0)) for run in scored]
+        whole = 100 * min(best, default=0.0)
+        return math.floor(whole + 1e-9) / 100  # 100 · 0.29 is 28.999999999999996
+    found = [values for run in scored if len(values := run.points(told_metric(run)).values)]
+    best = [float(values.max() if metric.higher_is_better else values.min()) for values in found]
+    worst = min(best, key=metric.goodness, default=0.0)
+    if worst == 0 or not math.isfinite(worst):
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(abs(worst))) - 1)
+    places = (math.floor if metric.higher_is_better else math.ceil)(round(worst / step, 9))
+    return float(f"{places * step:.2g}")
 
 
 def rounds_to(run: Measured, target: float) -> int | None:
-    """The first evaluated round in which the model that is told of reaches an accuracy; None if it never does."""
-    rounds, accuracies = run.points(told_accuracy(run))
-    reached = accuracies >= target
+    """The first evaluated round in which the model that is told of reaches a value; None if it never does."""
+    rounds, values = run.points(told_metric(run))
+    reached = values >= target if run.metric.higher_is_better else values <= target
     return int(rounds[reached.argmax()]) if reached.any() else None
 
 
@@ -167,28 +186,30 @@ def _comparison_cells(runs: Sequence[Measured], target: float, beside: Sequence[
     ways = [[run.final.get(way) for way in ("bytes_down", "bytes_up")] for run in counted]
     sent = [(down + up) / 1e6 for down, up in ways if down is not None and up is not None]
     return (
-        _accuracy(runs[0]) if len(runs) == 1 else _accuracies(runs),
-        *(mean_and_spread(_percentages(counted, f"{model}_accuracy")) for model in beside),
+        _told(runs[0]) if len(runs) == 1 else _told_of_seeds(runs),
+        *(_mean_and_spread(runs[0].metric, finals(counted, f"{model}_{runs[0].metric.name}")) for model in beside),
         _reached(runs, target),
         f"{fmean(sent):.1f}" if sent else MISSING,
         *(three_digits(_mean(finals(counted, name))) for name in ("cloud_norm", "h_norm")),
     )
 
 
-def _accuracy(run: Measured) -> str:
-    """A run's accuracy, and what else must be known of its end."""
-    accuracy = percentage(run.final.get(told_accuracy(run)))
+def _told(run: Measured) -> str:
+    """What is told of a run, and what else must be known of its end."""
+    told = _mean_and_spread(run.metric, finals([run], told_metric(run)))
     if lacks_its_model(run):
-        accuracy = f"{MISSING} ({_without_model(run.score, percentage(run.final.get('aggregate_accuracy')))})"
+        aggregate = _mean_and_spread(run.metric, finals([run], f"aggregate_{run.metric.name}"))
+        told = f"{MISSING} ({_without_model(run.score, aggregate)})"
     if run.status == "diverged":
         return f"diverged in round {run.round}"
     if run.status != "finished":
-        return f"{accuracy} ({run.status}, round {run.round})"
-    return accuracy if run.reason is None else f"{accuracy} (round {run.round})"
+        return f"{told} ({run.status}, round {run.round})"
+    return told if run.reason is None else f"{told} (round {run.round})"
 
 
-def _accuracies(runs: Sequence[Measured]) -> str:
-    """The accuracy of runs that differ in their seed; what diverged has none, and is counted."""
+def _told_of_seeds(runs: Sequence[Measured]) -> str:
+    """What is told of runs that differ in their seed; what diverged isn't told of, and is counted."""
+    metric = runs[0].metric
     kept = [run for run in runs if run.status != "diverged"]
     early = [run for run in kept if run.status == "finished" and run.reason is not None]
     counts = {
@@ -197,12 +218,12 @@ def _accuracies(runs: Sequence[Measured]) -> str:
         "ended early": len(early),
     }
     notes = ", ".join(f"{count} of {len(runs)} {words}" for words, count in counts.items() if count)
-    accuracy = mean_and_spread([100 * value for run in kept for value in finals([run], told_accuracy(run))])
+    mean = _mean_and_spread(metric, [value for run in kept for value in finals([run], told_metric(run))])
     if kept and all(map(lacks_its_model, kept)):
-        told = mean_and_spread(_percentages(kept, "aggregate_accuracy"))
+        told = _mean_and_spread(metric, finals(kept, f"aggregate_{metric.name}"))
         aggregate = _without_model(", ".join(scores_of(kept)), told)
         notes = f"{notes}, {aggregate}" if notes else aggregate
-    return f"{accuracy} ({notes})" if notes else accuracy
+    return f"{mean} ({notes})" if notes else mean
 
 
 def _without_model(score: str, aggregate: str) -> str:
@@ -223,8 +244,9 @@ def _reached(runs: Sequence[Measured], target: float) -> str:
     return f"{fmean(reached):.1f}" + ("" if len(reached) == len(runs) else f" ({len(reached)} of {len(runs)})")
 
 
-def _percentages(runs: Sequence[Measured], name: str) -> list[float]:
-    return [100 * value for value in finals(runs, name)]
+def _mean_and_spread(metric: Metric, values: Sequence[float]) -> str:
+    """Values of a metric as tables have them: shares in per cent to one place, others to four digits."""
+    return mean_and_spread([metric.scale * value for value in values], 1 if metric.is_share else None)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -233,16 +255,19 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """A list of runs."""
-    head = ("run", "status", "round", "data set", "algorithm", "accuracy %")
+    metrics = {run.metric for run in runs}
+    score = common_metric(runs).head if len(metrics) < 2 else "score"
+    head = ("run", "status", "round", "data set", "algorithm", score)
     rows = []
     for run in runs:
-        accuracy = percentage(run.final.get(told_accuracy(run)))
+        told = _mean_and_spread(run.metric, finals([run], told_metric(run)))
+        told = told if len(metrics) < 2 else f"{run.metric.head} {told}"
         if lacks_its_model(run):
-            accuracy += f" (no {run.score} model)"
+            told += f" (no {run.score} model)"
         elif run.score != "scored":
-            accuracy += f" ({run.score})"
+            told += f" ({run.score})"
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
-        rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, accuracy))
+        rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, told))
     return Table(head, tuple(rows))
 
 

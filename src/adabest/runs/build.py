@@ -1,5 +1,6 @@
 """Building of runs: from a configuration to a federation that is ready for its first round."""
 
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -49,6 +50,7 @@ from adabest.runs.settings.demand import Demand
 from adabest.runs.settings.resolution import Components
 from adabest.tasks.base import Heartbeat, no_heartbeat
 from adabest.tasks.classification import ClassificationTask
+from adabest.tasks.objectives.metric import ACCURACY
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Federation:
 
     Attributes:
         simulation: The simulation before its first round.
-        task: The classifier and its data.
+        task: The model, its objective and its data.
         partition: The samples of each client.
         identity: Fingerprints and statistics of what was drawn, to be stored and compared.
     """
@@ -116,7 +118,7 @@ class BuiltParts:
 
     Attributes:
         parts: The algorithm, the task, the settings of local training, and the memory for what clients keep.
-        task: The classifier and its data.
+        task: The model, its objective and its data.
         partition: The samples of each client.
         identity: Fingerprints and statistics of what was drawn, to be stored and compared.
     """
@@ -156,7 +158,9 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         dataset,
         partition,
         module,
+        objective=components.task,
         loss=components.loss,
+        own_metrics=components.metrics,
         augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
@@ -177,7 +181,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
     initial = task.initial_model()
     identity = {
         "dataset": fingerprint.result(),
-        "classes": dataset.classes,
+        "classes": components.outputs,
         "mean": dataset.mean.tolist(),
         "std": dataset.std.tolist(),
         "input_shape": list(dataset.input_shape),
@@ -185,6 +189,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         "initial_model": hashlib.sha256(initial.cpu().numpy().tobytes()).hexdigest(),
         "parameters": initial.numel(),
         "partition": partition_statistics(partition),
+        **({} if task.metrics == (ACCURACY,) else {"metrics": [dataclasses.asdict(own) for own in task.metrics]}),
     }
     return BuiltParts(RunParts(components.algorithm, task, training, memory), task, partition, identity)
 
@@ -303,18 +308,19 @@ def cut_partition(config: Config, components: Components) -> Partition:
         shards=config.shards,
         unbalance=config.unbalance,
         seed=_known(config.partition_seed),
+        local_test=config.local_test or 0.0,
     )
     check_scheme(scheme)  # before the cache: else a name that may not be imported would pass if another run had used it
     dataset = components.dataset
-    labels = dataset.y_train.numpy()
+    labels, classes = dataset.strata()
     owners = None if dataset.clients is None else dataset.clients.numpy()
     digest = hashlib.sha256(labels.tobytes() + (b"" if owners is None else owners.tobytes())).digest()
     # The key has the function itself: another one may have been registered under its name since.
     partitioner = None if scheme.partitioner == NATURAL else PARTITIONERS.find(scheme.partitioner)
-    key = (digest, dataset.classes, owners is None, scheme, partitioner)
+    key = (digest, classes, owners is None, scheme, partitioner)
     found = _PARTITIONS.get(key)
     if found is None:
-        found = _PARTITIONS[key] = cut(labels, dataset.classes, scheme, owners)
+        found = _PARTITIONS[key] = cut(labels, classes, scheme, owners)
     return found
 
 
@@ -329,6 +335,7 @@ def partition_statistics(partition: Partition) -> dict[str, Any]:
         "validation_clients": len(partition.validation),
         "samples_used": int(samples.sum()),
         "samples_per_client": [int(samples.min()), float(samples.mean()), int(samples.max())],
+        **({} if partition.held_out is None else {"samples_held_out": len(partition.held_out.indices)}),
     }
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from adabest.models.factory import Factory
     from adabest.runs.callbacks.base import Callback
     from adabest.tasks.classification import Loss
+    from adabest.tasks.objectives.base import Objective
+    from adabest.tasks.own_metrics import Function
 
 
 class SharedSettings(TypedDict, total=False):
@@ -33,8 +35,13 @@ class SharedSettings(TypedDict, total=False):
     set's own.
     """
 
-    loss: "str | Loss"
-    """Loss: cross-entropy, or module:function."""
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
+    loss: "str | Loss | None"
+    """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""
 
     batch_norm: Literal["refuse", "group"]
     """Models with BatchNorm, whose statistics would leak between clients: refuse them, or put GroupNorm in its place
@@ -51,7 +58,8 @@ class SharedSettings(TypedDict, total=False):
 
     partition: str | None
     """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
+    each.
     """
 
     alpha: float
@@ -62,6 +70,11 @@ class SharedSettings(TypedDict, total=False):
 
     unbalance: float
     """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
+
+    local_test: float | None
+    """Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is told of
+    and the client's own latest model are judged, client by client. By default there is none.
+    """
 
     participation: float
     """Share of the training clients present that takes part in a round."""
@@ -134,6 +147,11 @@ class SharedSettings(TypedDict, total=False):
     the cloud model, or the averaged one of --average-from.
     """
 
+    metrics: "Sequence[str | Function]"
+    """Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or module:function of
+    (outputs, targets).
+    """
+
     average_from: float | None
     """Part of the run after which the aggregate models are averaged over rounds into one more model, as in 0.5. By
     default there is no such model.
@@ -149,13 +167,13 @@ class SharedSettings(TypedDict, total=False):
     """Rounds between two evaluations; the last round is always evaluated."""
 
     stop_at: float | None
-    """Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test set at
-    which the run ends early.
+    """Accuracy, or value of the task's first metric, of the model that --score names, or of the aggregate where there
+    is no scored one, on the test set at which the run ends early.
     """
 
     stop_after: int | None
-    """Rounds without a new best validation accuracy after which the run ends early. Without validation clients the test
-    accuracy counts.
+    """Rounds without a new best accuracy, or value of the task's first metric, on validation clients after which the
+    run ends early. Without validation clients the test set counts.
     """
 
     checkpoint_every: int | None
@@ -230,6 +248,11 @@ class PartitionSettings(TypedDict, total=False):
     data_dir: str | None
     """Folder of the official data files. By default $ADABEST_DATA, or the platform's cache folder."""
 
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
     clients: int | None
     """Number of clients that train. By default 100, or all there are where the data set comes split by client."""
 
@@ -240,7 +263,8 @@ class PartitionSettings(TypedDict, total=False):
 
     partition: str | None
     """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
+    each.
     """
 
     alpha: float
@@ -251,6 +275,11 @@ class PartitionSettings(TypedDict, total=False):
 
     unbalance: float
     """Spread (lognormal σ) of the clients' sizes; 0 makes them equal."""
+
+    local_test: float | None
+    """Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is told of
+    and the client's own latest model are judged, client by client. By default there is none.
+    """
 
     seed: int
     """Key of every random draw."""
@@ -327,5 +356,15 @@ class Objects(TypedDict, total=False):
     set's own.
     """
 
-    loss: "str | Loss"
-    """Loss: cross-entropy, or module:function."""
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
+    loss: "str | Loss | None"
+    """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""
+
+    metrics: "Sequence[str | Function]"
+    """Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or module:function of
+    (outputs, targets).
+    """

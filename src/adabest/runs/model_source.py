@@ -47,7 +47,7 @@ def count_run_parameters(config: Config, components: Components) -> int:
         InputError: If the model can't be made.
     """
     dataset = components.dataset
-    count = factory.count_parameters(components.model, tuple(dataset.input_shape), dataset.classes)
+    count = factory.count_parameters(components.model, tuple(dataset.input_shape), components.outputs)
     if count is not None:
         return count
     key, made_by = _key(config, components)
@@ -94,11 +94,18 @@ def _key(config: Config, components: Components) -> tuple[Hashable, Any]:
     if isinstance(model, str):
         name, options = split_specification(model)[0], model
         made_by = MODELS.find(name)
-    kind = (id(made_by), options, config.batch_norm)
-    return (*kind, tuple(dataset.input_shape), dataset.id_range, dataset.classes), made_by
+    kind = (id(made_by), options, config.batch_norm, id(components.task))
+    return (*kind, tuple(dataset.input_shape), dataset.id_range, components.outputs), made_by
 
 
 def _built(config: Config, components: Components) -> nn.Module:
     dataset = components.dataset
     with one_thread():  # with several, an initialisation that decomposes matrices would have other last bits
-        return build_model(components.model, dataset.example(), dataset.classes, config.seed, config.batch_norm)
+        return build_model(
+            components.model,
+            dataset.example(),
+            components.outputs,
+            config.seed,
+            config.batch_norm,
+            check_output=components.check_output,
+        )

@@ -200,6 +200,7 @@ def digests(built: "BuiltParts") -> dict[str, str]:
         "algorithm": f"{algorithm!r} {_digest_of_code(type(algorithm))}",
         "model's code": _digest_of_code(type(task.model.module)),
         "loss": _digest_of_code(task.loss),
+        "task": f"{type(task.objective).__name__} {_digest_of_code(type(task.objective))}",
     }
 
 

@@ -21,6 +21,7 @@ from adabest.runs.files.records import Status, check_metrics, check_partition, c
 from adabest.runs.files.sealed_file import read_sealed, write_sealed
 from adabest.runs.settings.config import SETTINGS
 from adabest.runs.stored_run import Run
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 CHOICES = "choices.json"  # a choice is kept once made: further seeds or cells don't change it
 
@@ -104,6 +105,16 @@ class Result:
             partition=dict(run.identity.get("partition", {})),
             provenance=provenance(run),
         )
+
+    @property
+    def metric(self) -> Metric:
+        """What tables speak of: the paper's tasks have accuracy."""
+        return ACCURACY
+
+    @property
+    def judged_by(self) -> tuple[Metric, ...]:
+        """What models are judged by."""
+        return (self.metric,)
 
     @property
     def score(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from adabest.engine.lanes import Lane
 from adabest.errors import AdabestError, Diverged, InputError, Interrupted, RankFailed, RankLost, note_how_to_go_on
 from adabest.runs.beginning import adopt, begin, restore
-from adabest.runs.build import build_federation
+from adabest.runs.build import Federation, build_federation
 from adabest.runs.callbacks.base import Callback, Ending, RunView
 from adabest.runs.callbacks.board import Board
 from adabest.runs.callbacks.catalog import make_callbacks
@@ -26,6 +26,7 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
+from adabest.runs.local_test import LocalTest
 from adabest.runs.rank_job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
@@ -117,7 +118,7 @@ def _begun(run: PendingRun, shared: LaneContext) -> Lane[None]:
                 drop_the_old()
                 return ledger
 
-            view = RunView(folder, config.flat(), federation.simulation, federation.task.model, group=run.group)
+            view = _view(run, config, federation)
             yield from _rounds(run, shared, config, view, open_ledger=write_first_files)
     finally:
         folder.release()
@@ -144,12 +145,18 @@ def _resumed(run: PendingRun, shared: LaneContext) -> Lane[None]:
         )
         if run.data_dir is not None:
             write_text(folder / files.CONFIG, to_toml(config.flat()))
-        view = RunView(folder, config.flat(), federation.simulation, federation.task.model, group=run.group)
+        view = _view(run, config, federation)
         yield from _rounds(
             run, shared, config, view, open_ledger=lambda: taken_up.ledger, resumed=True, states=taken_up.callbacks
         )
     finally:
         folder.release()
+
+
+def _view(run: PendingRun, config: Config, federation: Federation) -> RunView:
+    simulation, task = federation.simulation, federation.task
+    local_test = None if federation.partition.held_out is None else LocalTest(task, simulation, config.score)
+    return RunView(run.folder, config.flat(), simulation, task.model, group=run.group, local_test=local_test)
 
 
 def refuse_run(folder: RunFolder, overwrite: bool) -> None:
@@ -223,6 +230,8 @@ def _make_rounds(config: Config, view: RunView, callbacks: Sequence[Callback], *
             metrics = yield from view.simulation.round(evaluate=evaluate, settled=settled)
             view.round_done()
             if metrics is not None:
+                if view.local_test is not None:
+                    metrics |= view.local_test.metrics()
                 view.rows.append(metrics)
                 for callback in callbacks:
                     callback.after_evaluation(view, metrics)
@@ -245,16 +254,20 @@ def _callbacks(
     """All callbacks of a run, in the order that ``callbacks.base`` promises."""
     records = Records(open_ledger)
     label = run.label or run.folder.path.name
+    metric = run.components.task.metrics[0]
     return [
         *(PatientTracker(name, resumed=resumed) for name in config.trackers()),
         *own,
-        Log(lambda: _way_to_resume(run.folder, config), config.score),
+        Log(lambda: _way_to_resume(run.folder, config), config.score, metric),
         records,
         Timings(),
-        EarlyStopping(config.stop_at, config.stop_after, config.score),
+        EarlyStopping(config.stop_at, config.stop_after, config.score, metric),
         Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
         ShownProgress(
-            lambda first: shared.board.reporter(label, first, config.rounds), blind=run.blind, score=config.score
+            lambda first: shared.board.reporter(label, first, config.rounds),
+            blind=run.blind,
+            score=config.score,
+            metric=metric,
         ),
     ]
 

@@ -1,6 +1,7 @@
 """Stored runs: a run's folder, read into a ``Run`` object."""
 
 import functools
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -33,11 +34,12 @@ from adabest.runs.files.manifest import (
     read_proven,
 )
 from adabest.runs.files.metrics_file import MetricsFile, Points
-from adabest.runs.files.records import check_environment, check_identity, check_metrics
+from adabest.runs.files.records import check_clients, check_environment, check_identity, check_metrics
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import is_object_name
 from adabest.runs.settings.toml_file import read_toml
 from adabest.stop_requests import resume_command
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,16 @@ class Run:
     def score(self) -> str:
         """The model that tables speak of."""
         return self.config.score
+
+    @property
+    def metric(self) -> Metric:
+        """What tables speak of: accuracy, or the first metric of the task."""
+        return self.judged_by[0]
+
+    @property
+    def judged_by(self) -> tuple[Metric, ...]:
+        """What models are judged by."""
+        return tuple(Metric(**stored) for stored in self.identity.get("metrics", ())) or (ACCURACY,)
 
     @property
     def rejections(self) -> list[Rejection]:
@@ -137,7 +149,14 @@ class Run:
             example = self._example()
             classes = self._of_identity("classes")
             with naming(*self._named.names, trust=self._named.everything):
-                module = build_model(str(self.config.model), example, classes, self.config.seed, self.config.batch_norm)
+                module = build_model(
+                    str(self.config.model),
+                    example,
+                    classes,
+                    self.config.seed,
+                    self.config.batch_norm,
+                    check_output=lambda shape: None,
+                )
         elif self.config.batch_norm == "group":
             module = replace_batch_norm(module)
         try:
@@ -145,6 +164,18 @@ class Run:
         except RuntimeError as error:
             raise InputError(f"the {which} model of {self.folder} doesn't fit the module: {error}") from error
         return module.eval()
+
+    def local_results(self) -> dict[str, list[Any]]:
+        """The clients of a finished run with ``local_test``: columns by name, with None where there is no number.
+
+        Raises:
+            InputError: If the run has no such results.
+        """
+        content = read_proven(RunFolder(self.folder), self._manifest, files.CLIENTS)
+        if content is None:
+            why = "it had no --local-test" if self.config.local_test is None else f"it is {self.status}"
+            raise InputError(f"{self.folder} has no results client by client: {why}")
+        return check_clients(str(self.folder / files.CLIENTS), json.loads(content))
 
     def export(
         self,
@@ -231,14 +262,14 @@ class Run:
         return mean, std
 
     def _metadata(self, which: str) -> dict[str, str]:
-        """The metadata of an exported model: settings that its result depends on, round and accuracy."""
+        """The metadata of an exported model: settings that its result depends on, round and first metric."""
         # A run that diverged leaves the models of the round before, which may not have been evaluated.
         round_number = self.round - 1 if self.status == "diverged" else self.round
         evaluated = self.final.get("round") == round_number
         facts = {
             "which": which,
             "round": round_number,
-            "accuracy": self.final.get(f"{which}_accuracy") if evaluated else None,
+            self.metric.name: self.final.get(f"{which}_{self.metric.name}") if evaluated else None,
             "classes": self._of_identity("classes"),
             "input_shape": self._of_identity("input_shape"),
         }

@@ -3,10 +3,13 @@
 The engines know objectives only through it, so the same round trains a network on images and a quadratic in a test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+from adabest.tasks.objectives.metric import Metric
 
 Heartbeat = Callable[[], None]
 
@@ -21,31 +24,43 @@ class LocalPass(NamedTuple):
     Attributes:
         gradient: ∇L(w) over the batch, ``[P]``; valid until the next pass.
         loss: The batch's loss.
-        accuracy: The batch's accuracy.
+        value: The batch's value of the task's first metric.
     """
 
     gradient: Tensor
     loss: Tensor
-    accuracy: Tensor
+    value: Tensor
 
 
 class Scores(NamedTuple):
-    """Loss and accuracy of a model on the test set."""
+    """Loss and metrics of a model on the test set, metrics by name."""
 
     loss: float
-    accuracy: float
+    values: Mapping[str, float]
 
 
 class ValidationScores(NamedTuple):
-    """Accuracy on the validation clients: mean over clients, standard deviation, mean of the worst tenth."""
+    """The first metric on the validation clients: mean over clients, standard deviation, mean of the worst tenth.
 
-    accuracy: float
+    Attributes:
+        mean: The mean.
+        spread: The standard deviation.
+        worst_tenth: The mean over the worst tenth of clients.
+        others: The means over clients of the user's own metrics, by name.
+    """
+
+    mean: float
     spread: float
     worst_tenth: float
+    others: Mapping[str, float] = MappingProxyType({})
 
 
 class Task(Protocol):
     """The clients' objectives, and how a model is judged."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What models are judged by; the first is what is told of them."""
 
     def initial_model(self) -> Tensor:
         """θ_0."""

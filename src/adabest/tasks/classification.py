@@ -1,12 +1,13 @@
-"""The classification task: a classifier, a data set, and the partition of it among clients."""
+"""The task of learning from samples: a model, an objective, a data set, and the partition of it among clients."""
 
 import contextlib
 import functools
 import hashlib
+import math
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -26,6 +27,10 @@ from adabest.models.vector import VectorModel
 from adabest.random import Purpose
 from adabest.registry import Registry
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.catalog import CLASSIFICATION, try_objective
+from adabest.tasks.objectives.metric import Metric
+from adabest.tasks.own_metrics import OwnMetric, try_own_metrics
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,6 +41,7 @@ LOSSES: Registry[Loss] = Registry(
 )
 
 _EVALUATION_BATCH = 2000
+_EVALUATED_NUMBERS = 2**24  # outputs at a time, of models that give more than a row of them for a sample
 # The most bytes of synthetic samples that are stored on a GPU, which may be one in so many of those that are free.
 _MOST_STORED, _MEMORY_PER_STORED = 4 * 2**30, 8
 
@@ -83,20 +89,36 @@ def _bytes_to_spare(device: torch.device) -> int:
     return min(_MOST_STORED, torch.cuda.get_device_properties(device).total_memory // _MEMORY_PER_STORED)
 
 
+class _Judged(NamedTuple):
+    """What a model makes of some samples.
+
+    Attributes:
+        loss: The mean loss.
+        sums: What each sample adds to the sums that metrics are made of, ``[samples, sums]`` on the CPU.
+        outputs: The outputs, on the CPU; empty if nobody wants to see them.
+    """
+
+    loss: float
+    sums: Tensor
+    outputs: Tensor
+
+
 # One task of each kind that has been tried out; others of that kind needn't be.
 _TRIED_OUT: "weakref.WeakValueDictionary[Hashable, ClassificationTask]" = weakref.WeakValueDictionary()
 
 
 class ClassificationTask:
-    """Mini-batch training of a classifier on partitioned data.
+    """Mini-batch training of a model on partitioned data.
 
     Batches, augmentation and dropout are drawn by (seed, round, client, step), so they are the same whatever the order.
 
     Attributes:
         data: The data set on the device.
         partition: Which client has which samples.
-        model: The classifier.
-        loss: Of (class scores, labels).
+        model: The model.
+        objective: What it is trained for, and judged by.
+        loss: Of (outputs, targets).
+        own_metrics: What models are judged by beside the objective's metrics.
         augmentation: Of training inputs.
         batch_size: Samples in a batch.
         batching: How an epoch's batches are made; see ``federation.batches``.
@@ -113,7 +135,9 @@ class ClassificationTask:
         partition: Partition,
         module: nn.Module,
         *,
-        loss: Loss = functional.cross_entropy,
+        objective: Objective = CLASSIFICATION,
+        loss: Loss | None = None,
+        own_metrics: Sequence[OwnMetric] = (),
         augmentation: Augmentation = none,
         epochs: int = 5,
         batch_size: int = 45,
@@ -136,11 +160,14 @@ class ClassificationTask:
         self.partition = partition
         self.model = VectorModel(module, device, dtype)
         self.data = on_device(dataset, device)
-        self.loss, self.augmentation = loss, augmentation
+        self.objective, self.loss, self.augmentation = objective, loss or objective.loss, augmentation
+        self.own_metrics = tuple(own_metrics)
         self.batch_size, self.batching, self.seed = batch_size, batching, seed
         structure = id(self.model) if kind is None else kind
         fixed = _fingerprint_of_fixed(self.model.module)
-        functions = (id(loss), id(augmentation))  # ids, since an object of the user's may have no hash
+        # Ids, since an object of the user's may have no hash.
+        judges = tuple((own.metric, id(own.function)) for own in self.own_metrics)
+        functions = (id(objective), None if self.has_own_loss else id(loss), id(augmentation), judges)
         self.kind = (structure, fixed, id(self.data), batch_size, batching, functions, dtype, device)
         self._initial = self.model.vector.clone()
         self._epochs = epochs
@@ -154,6 +181,21 @@ class ClassificationTask:
         if self.kind not in _TRIED_OUT:
             self._try_out()
             _TRIED_OUT[self.kind] = self
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What models are judged by."""
+        return (*self.objective.metrics, *(own.metric for own in self.own_metrics))
+
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the loss is the objective's own, and not another in its place."""
+        return self.loss == self.objective.loss
+
+    @property
+    def classifies(self) -> bool:
+        """Whether this is classification by cross-entropy, which engines have code of their own for."""
+        return self.objective is CLASSIFICATION and self.loss is functional.cross_entropy
 
     def initial_model(self) -> Tensor:
         """θ_0."""
@@ -201,31 +243,60 @@ class ClassificationTask:
     def full_gradient(self, w: Tensor, client: int) -> Tensor:
         """The gradient over all samples of a client, without augmentation or dropout."""
         chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
+        everything = max(self.objective.weight(self.data.y_train[chosen]), 1)
         total = torch.zeros_like(w)
         with self._evaluating():
-            for part in torch.split(chosen, _EVALUATION_BATCH):
+            for part in torch.split(chosen, self._evaluation_batch):
                 x, y = self._normalise(self.data.x_train[part]), self.data.y_train[part]
-                total += self._pass(w, x, y).gradient * (len(part) / len(chosen))
+                total += self._pass(w, x, y).gradient * (self.objective.weight(y) / everything)
         return total
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
-        """Loss and accuracy on the test set.
+        """Loss and metrics on the test set.
 
         Raises:
             InputError: If there is none.
         """
         if len(self.data.y_test) == 0:
             raise InputError(f"data set {self.data.dataset.name} has no test samples; give x_test and y_test")
-        loss, right = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
-        return Scores(loss, float(right.mean()))
+        judged = self._evaluate(w, self.data.x_test, self.data.y_test, heartbeat)
+        values = self.objective.values(judged.sums.sum(dim=0)).tolist()
+        values += [own.value(judged.outputs, self.data.y_test.cpu()) for own in self.own_metrics]
+        return Scores(judged.loss, {metric.name: value for metric, value in zip(self.metrics, values, strict=True)})
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
-        """Accuracy on each validation client, summarised."""
+        """The first metric on each validation client, summarised."""
         if len(self.partition.validation) == 0:
             return None
-        chosen = torch.from_numpy(validation_samples(self.partition)).to(self._device)
-        _, right = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
-        return validation_scores(self.partition, right)
+        held_out = self.partition.validation
+        values = self.values_by_client(
+            w, validation_samples(self.partition), self.partition.samples[held_out], heartbeat
+        )
+        found = summarised(values[:, 0], self.metrics[0])
+        others = values[:, len(self.objective.metrics) :]
+        means = {own.metric.name: _mean(column) for own, column in zip(self.own_metrics, others.T, strict=True)}
+        return found._replace(others=means) if means else found
+
+    def values_by_client(
+        self, w: Tensor, samples: np.ndarray, counts: np.ndarray, heartbeat: Heartbeat = no_heartbeat
+    ) -> np.ndarray:
+        """The metrics of a model on the samples of each of some clients, ``[clients, metrics]``; NaN where undefined.
+
+        Args:
+            w: The model.
+            samples: Training samples, those of the first client first.
+            counts: How many each client has.
+            heartbeat: Called now and then; may raise.
+        """
+        chosen = torch.from_numpy(samples).to(self._device)
+        judged = self._evaluate(w, self.data.x_train[chosen], self.data.y_train[chosen], heartbeat)
+        values = self.objective.values(torch.from_numpy(sums_by_client(judged.sums.numpy(), counts))).numpy()
+        if self.own_metrics:
+            targets = self.data.y_train[chosen].cpu()
+            parts = zip(*(torch.split(part, counts.tolist()) for part in (judged.outputs, targets)), strict=True)
+            own = [[metric.value_or_nan(out, true) for metric in self.own_metrics] for out, true in parts]
+            values = np.concatenate([values, np.array(own).reshape(len(counts), -1)], axis=1)
+        return values
 
     def _batches_of(self, client: int, round_number: int) -> Tensor:
         """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for.
@@ -270,25 +341,33 @@ class ClassificationTask:
     def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
         self.model.load(w)
         self.model.gradient.zero_()
-        scores = self.model.module(x)
-        loss = self.loss(scores, y)
+        outputs = self.model.module(x)
+        loss = self.loss(outputs, y)
         torch.autograd.backward(loss)
-        accuracy = (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
-        return LocalPass(self.model.gradient, loss.detach(), accuracy)
+        return LocalPass(self.model.gradient, loss.detach(), self.objective.batch_value(outputs.detach(), y))
 
-    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> tuple[float, np.ndarray]:
-        """The mean loss over samples, and for each sample whether it was classified rightly."""
+    def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> "_Judged":
         self.model.load(w)
-        loss, right = 0.0, []
+        loss, weights, sums, kept = 0.0, 0, [], []
+        size = self._evaluation_batch
         with self._evaluating(), torch.no_grad():
-            for part_x, part_y in zip(
-                torch.split(x, _EVALUATION_BATCH), torch.split(y, _EVALUATION_BATCH), strict=True
-            ):
+            for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
                 heartbeat()
-                scores = self.model.module(self._normalise(part_x))
-                loss += float(self.loss(scores, part_y)) * len(part_y)
-                right.append((scores.argmax(dim=1) == part_y).cpu().numpy())
-        return loss / len(y), np.concatenate(right)
+                outputs, weight = self.model.module(self._normalise(part_x)), self.objective.weight(part_y)
+                loss += float(self.loss(outputs, part_y)) * weight
+                weights += weight
+                sums.append(self.objective.sums(outputs, part_y).to("cpu", torch.float64))
+                kept.append(outputs.cpu() if self.own_metrics else outputs.new_empty(0, device="cpu"))
+        return _Judged(loss / max(weights, 1), torch.cat(sums), torch.cat(kept))
+
+    @functools.cached_property
+    def _evaluation_batch(self) -> int:
+        """How many samples are judged at a time: it depends on shapes alone, since the order of sums depends on it."""
+        if self.objective is CLASSIFICATION:
+            return _EVALUATION_BATCH
+        with self._evaluating(), torch.no_grad():
+            outputs: Tensor = self.model.module(self.example())
+        return max(1, min(_EVALUATION_BATCH, _EVALUATED_NUMBERS * len(outputs) // max(outputs.numel(), 1)))
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -322,16 +401,22 @@ class ClassificationTask:
             raise InputError(
                 f"the augmentation should return inputs as it got them, {x.dtype} of shape {tuple(x.shape)}, not {gave}"
             )
-        if self.loss is functional.cross_entropy and x.is_cuda:
+        if self.classifies and x.is_cuda and not self.own_metrics:
             return  # it takes the scores of any accepted model; trying it loads libraries that training can do without
         try:
-            value = self.loss(self.model.module(x), y)
+            outputs = self.model.module(x)
+            value = self.loss(outputs, y)
         except Exception as error:
-            raise InputError(f"the loss can't be computed from class scores and labels: {error}") from error
+            of = "class scores and labels" if self.objective is CLASSIFICATION else "the model's outputs and targets"
+            raise InputError(f"the loss can't be computed from {of}: {error}") from error
         if not (isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad):
             raise InputError(
                 "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
             )
+        if self.objective is not CLASSIFICATION:
+            try_objective(self.objective, outputs.detach(), y, self.data.dataset)
+        if self.own_metrics and len(self.data.y_test):
+            try_own_metrics(self.own_metrics, outputs.detach(), self.data.y_test)
 
 
 def validation_samples(partition: Partition) -> np.ndarray:
@@ -339,19 +424,32 @@ def validation_samples(partition: Partition) -> np.ndarray:
     return np.concatenate([partition.of(client) for client in partition.validation])
 
 
-def validation_scores(partition: Partition, right: np.ndarray) -> ValidationScores:
-    """Accuracy on each validation client, summarised.
+def sums_by_client(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The sums over the samples of each client, ``[clients, sums]``.
 
     Args:
-        partition: A partition with validation clients.
-        right: For each of their samples, in the order of ``validation_samples``, whether it is classified rightly.
+        sums: What each sample adds, those of the first client first.
+        counts: How many samples each client has.
     """
-    held_out = partition.validation
-    counts = partition.samples[held_out]
-    owner = np.repeat(np.arange(len(held_out)), counts)
-    accuracies = np.bincount(owner, weights=right, minlength=len(held_out)) / counts
-    worst = np.sort(accuracies)[: -(-len(held_out) // 10)]
-    return ValidationScores(float(accuracies.mean()), float(accuracies.std()), float(worst.mean()))
+    owner = np.repeat(np.arange(len(counts)), counts)
+    columns = [np.bincount(owner, weights=column, minlength=len(counts)) for column in sums.T]
+    return np.stack(columns, axis=1)
+
+
+def summarised(values: np.ndarray, metric: Metric) -> ValidationScores:
+    """A metric of each of some clients, summarised; clients for which it isn't defined are left out."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return ValidationScores(math.nan, math.nan, math.nan)
+    from_worst = np.sort(values) if metric.higher_is_better else -np.sort(-values)
+    worst = from_worst[: -(-len(values) // 10)]
+    return ValidationScores(float(values.mean()), float(values.std()), float(worst.mean()))
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of what is defined."""
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _fingerprint_of_fixed(module: nn.Module) -> str:

@@ -1,12 +1,12 @@
 """The task of a single client, made of its own samples alone, as the nodes of a real federation have them."""
 
+import functools
 import operator
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from adabest.data.augmentation import Augmentation, none
 from adabest.data.dataset import Dataset, as_tensor
@@ -17,6 +17,8 @@ from adabest.federation.partition import Partition
 from adabest.models.factory import Factory, build_model
 from adabest.models.group_norm import BatchNorm
 from adabest.tasks.classification import ClassificationTask, Loss
+from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.catalog import CLASSIFICATION
 
 _CLIENTS = 2**63  # a client's number is an int64
 
@@ -85,7 +87,8 @@ def one_client_task(
     mean: Any = 0.0,
     std: Any = 1.0,
     batch_norm: BatchNorm = "refuse",
-    loss: Loss = functional.cross_entropy,
+    objective: Objective = CLASSIFICATION,
+    loss: Loss | None = None,
     augmentation: Augmentation = none,
     epochs: int = 5,
     batch_size: int = 45,
@@ -112,8 +115,9 @@ def one_client_task(
         mean: The mean that everyone subtracts from inputs: a number, or one per channel ``[channels, 1, 1]``. A tensor
             keeps its type, anything else becomes float32.
         std: The deviation by which everyone then divides them, of the same shapes.
-        batch_norm: Whether a model with BatchNorm is refused, or gets GroupNorm in its place (``group``).
-        loss: Of (class scores, labels).
+        batch_norm: Whether BatchNorm is refused, or replaced by GroupNorm.
+        objective: What the model is trained for.
+        loss: Of (outputs, targets), in place of the objective's own.
         augmentation: Of training inputs.
         epochs: Passes over the samples in a round.
         batch_size: Samples in a batch.
@@ -141,11 +145,20 @@ def one_client_task(
         mean=mean,
         std=std,
     )
-    module = build_model(model, dataset.example(), classes, seed, batch_norm)
+    objective.check_data(dataset)
+    module = build_model(
+        model,
+        dataset.example(),
+        objective.outputs(dataset),
+        seed,
+        batch_norm,
+        check_output=functools.partial(objective.check_output, dataset=dataset),
+    )
     return ClassificationTask(
         dataset,
-        OneClientPartition.of_labels(number, dataset.y_train.numpy(), classes),
+        OneClientPartition.of_labels(number, *dataset.strata()),
         module,
+        objective=objective,
         loss=loss,
         augmentation=augmentation,
         epochs=epochs,
@@ -190,7 +203,7 @@ def _dataset(name: str, classes: int, *, mean: Any, std: Any, x_test: Any, y_tes
     if not bool((std > 0).all()):
         raise InputError(f"data set {name}: inputs are divided by std, and must be above 0")
     if x_test is None:
-        nothing = torch.empty(0, *x.shape[1:], dtype=x.dtype), torch.empty(0, dtype=torch.int64)
+        nothing = torch.empty(0, *x.shape[1:], dtype=x.dtype), torch.empty(0, *y.shape[1:], dtype=y.dtype)
         return _UntestedDataset(name, x, y, *nothing, classes, mean, std)
     return Dataset(name, x, y, as_tensor("x_test", x_test), as_tensor("y_test", y_test), classes, mean, std)
 

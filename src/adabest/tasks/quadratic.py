@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class QuadraticTask:
     counts: Sequence[int]
     paces: Sequence[int]
     origin: Tensor
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
 
     def initial_model(self) -> Tensor:
         """θ_0."""
@@ -62,7 +65,7 @@ class QuadraticTask:
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
         """The common objective, and no accuracy."""
-        return Scores(loss=float(self.objective(w)), accuracy=0.0)
+        return Scores(loss=float(self.objective(w)), values={"accuracy": 0.0})
 
     def validate(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> ValidationScores | None:
         """None: there are no validation clients."""

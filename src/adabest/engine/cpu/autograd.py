@@ -59,27 +59,27 @@ class _Replica:
         offset = None if row.offset is None else self._laid_out(row.offset)
         for parameter, value in zip(self._parameters, w, strict=True):
             parameter.data = value
-        losses, accuracies = [], []
+        losses, values = [], []
         with place_in_errors([row]) as at:
             for at.step in range(len(row.chosen)):
                 heartbeat()
-                loss, accuracy = self._pass(row, at.step)
+                loss, value = self._pass(row, at.step)
                 losses.append(loss)
-                accuracies.append(accuracy)
+                values.append(value)
                 self._descend(row, w, offset)
         model = torch.cat([value.reshape(-1) for value in w])
-        return model, torch.stack(losses).to(torch.float64), torch.stack(accuracies)
+        return model, torch.stack(losses).to(torch.float64), torch.stack(values)
 
     def _pass(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
-        """Forward and backward: the loss and the accuracy."""
+        """Forward and backward: the loss and the first metric."""
         x, y = batch([cut_to_samples(row, step)], step)
         if x.ndim == 4:
             x = x.contiguous(memory_format=self._layout)
         set_dropout_key(self._module, row.task.seed, row.round, row.client, step)
-        scores = self._module(x)
-        loss = row.task.loss(scores, y)
+        outputs = self._module(x)
+        loss = row.task.loss(outputs, y)
         torch.autograd.backward(loss)
-        return loss.detach(), (scores.detach().argmax(dim=1) == y).to(torch.float64).mean()
+        return loss.detach(), row.task.objective.batch_value(outputs.detach(), y)
 
     @torch.no_grad()
     def _descend(self, row: ClientRow, w: list[Tensor], offset: list[Tensor] | None) -> None:

@@ -28,7 +28,7 @@ class ClientRow(NamedTuple):
         round: t.
         chosen: The samples of its steps, int64 ``[K_i, batch]``. Where a short batch lacks samples, its first one
             stands in their places.
-        labels: Their labels, int64 ``[K_i, batch]``.
+        labels: Their targets, ``[K_i, batch, ...]``.
         start: Where it starts, ``[P]``.
         offset: o, ``[P]``; None for none.
         scale: s.
@@ -55,7 +55,7 @@ class ClientRow(NamedTuple):
 
 
 TrainedRow = tuple[Tensor, Tensor, Tensor]
-"""A client after its training: its model ``[P]``, and the loss and accuracy of each of its steps, float64 ``[K_i]``."""
+"""A client after its training: its model ``[P]``, and loss and first metric of each of its steps, float64 ``[K_i]``."""
 
 
 def client_rows(job: TrainingJob) -> Iterator[ClientRow]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
@@ -58,7 +57,7 @@ class CpuTrainer:
         model = task.model
         layers = plan_layers(model.module, task.example())
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
-        by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.loss is functional.cross_entropy
+        by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.classifies
         if task.batching == "short" and task.augmentation not in (none, flip_crop):
             by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
@@ -99,5 +98,5 @@ class CpuTrainer:
 
 def _result(job: TrainingJob, trained: Sequence[TrainedRow]) -> TrainingResult:
     """The result of a job whose clients were trained one by one."""
-    scores = TrainingScores.of_steps(job.clients, [(losses, accuracies) for _, losses, accuracies in trained])
+    scores = TrainingScores.of_steps(job.clients, [(losses, values) for _, losses, values in trained])
     return TrainingResult(torch.stack([model for model, _, _ in trained]), scores)

@@ -32,8 +32,9 @@ from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
 from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
-from adabest.tasks.base import Heartbeat, Scores
-from adabest.tasks.classification import ClassificationTask, validation_samples, validation_scores
+from adabest.tasks.base import Heartbeat, Scores, ValidationScores
+from adabest.tasks.classification import ClassificationTask, summarised, sums_by_client, validation_samples
+from adabest.tasks.objectives.metric import ACCURACY
 
 _BYTES = 2**29  # of the buffers, which are there only during an evaluation
 _MODELS = 8  # for which the buffers should suffice: fewer models at a time leave a large GPU idle
@@ -47,7 +48,7 @@ def make_gpu_evaluator(
 
     Runs in bfloat16 or TF32 are judged in float16: it has as many significant bits as TF32, rounds instead of cutting
     off, and takes half as long. All others are judged one by one: in float32, or where libraries choose the order of
-    sums, which may depend on the number of models.
+    sums, which may depend on the number of models, or where metrics of the user's own want to see outputs.
 
     Args:
         task: One of the tasks.
@@ -55,7 +56,7 @@ def make_gpu_evaluator(
         device_clock: Measures how long a GPU works.
     """
     own = task.model.vector.is_cuda and task.model.vector.dtype == torch.float32
-    if not own or not (precision.half or precision.tf32):
+    if not own or not (precision.half or precision.tf32) or task.own_metrics:
         return None
     try:
         evaluator = GpuEvaluator(task, torch.float16, device_clock)
@@ -88,14 +89,14 @@ class GpuEvaluator:
             device_clock: Measures how long a GPU works.
 
         Raises:
-            Unbatchable: If a layer has no operator of ours, the loss isn't cross-entropy, the data aren't tensors, or
-                none of them are for tests.
+            Unbatchable: If a layer has no operator of ours, it isn't classification by cross-entropy, the data aren't
+                tensors, or none of them are for tests.
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
             raise Unbatchable("the model has layers other than convolutions and linear layers")
         if own.loss is not None:
-            raise Unbatchable("the loss isn't cross-entropy")
+            raise Unbatchable("it isn't classification by cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
             raise Unbatchable("the data aren't tensors")
         if len(task.data.y_test) == 0:
@@ -141,9 +142,9 @@ class GpuEvaluator:
         copied = _copied(test, validation, samples)
         # Divided here: a GPU would multiply by the inverse, which may change a last bit.
         pairs = zip((copied.losses / samples).tolist(), (copied.right / samples).tolist(), strict=True)
-        scores = {key: Scores(*pair) for key, pair in zip(models, pairs, strict=True)}
+        scores = {key: Scores(loss, {"accuracy": right}) for key, (loss, right) in zip(models, pairs, strict=True)}
         validations = {
-            number: validation_scores(_partition(request), row[: table.samples])
+            number: _validation(_partition(request), row[: table.samples])
             for (number, request), table, row in zip(validated.items(), tables, copied.validation, strict=True)
         }
         results = [
@@ -310,7 +311,7 @@ class _Pass:
         self._input_shape = input_shape(own)
         allocate = Allocator(models, own.operand, device)
         self._x = allocate(samples, *self._input_shape.stored)
-        self._unused_gradient = allocate(samples, stored_scores(own))
+        self._unused_gradient = allocate(samples, *stored_scores(own))
         common: dict[str, Any] = {"batch": samples, "allocate": allocate}
         self._layers = list[Forward]()
         for place, (layer, regions) in enumerate(zip(own.layers, own.packing.regions, strict=True)):
@@ -359,9 +360,9 @@ class _Pass:
                 torch.maximum(found.peaks, _peaks(value), out=found.peaks)
             value = layer.forward(value, packed, pace)
         if value.ndim != 3:
-            value = in_torch_layout(value, self._layers[-1], (own.classes,))
+            value = in_torch_layout(value, self._layers[-1], (own.output[0],))
         of_scores = self._unused_gradient
-        own.operators.cross_entropy(source, pace, value, own.classes, of_scores, found.losses, found.right)
+        own.operators.cross_entropy(source, pace, value, own.output[0], of_scores, found.losses, found.right)
 
 
 def _peaks(activations: Tensor) -> Tensor:
@@ -374,6 +375,13 @@ def _only(request: EvaluationRequest, overflowed: Collection[int], *, is_invalid
     """The part of a request that is judged again: the models that overflowed, in the test or on validation clients."""
     models = {name: model for name, model in request.models.items() if id(model) in overflowed}
     return EvaluationRequest(request.task, models, request.validated if is_invalid else None)
+
+
+def _validation(partition: Partition, right: np.ndarray) -> ValidationScores:
+    """The accuracy on validation clients, by whether each of their samples is classified rightly."""
+    counts = partition.samples[partition.validation]
+    found = sums_by_client(right[:, None].astype(np.float64), counts)[:, 0]
+    return summarised(found / counts, ACCURACY)
 
 
 def _partition(request: EvaluationRequest) -> Partition:

@@ -49,14 +49,15 @@ class ProgramSetting:
         shapes: The shape of each parameter, by name.
         operators: The kernels, or their twins.
         inputs: All training inputs.
-        labels: Their labels.
+        labels: Their targets.
         mean: What is subtracted from an input, one value a channel.
         deviation: What it is divided by, one value a channel.
         augment: Own augmentation of the user, a function of normalised images and random bits; None for none, or for
             the one that ``gather`` knows.
-        loss: Own loss of the user; None for cross-entropy.
+        loss: The loss, of outputs and targets; None for classification by cross-entropy.
+        batch_value: The first metric of a batch, of outputs and targets; None for accuracy.
         batch: Samples in a batch.
-        classes: How many classes there are.
+        output: The shape of one output; of classification, how many classes there are.
         operand: The type of activations and products.
         master: The type of parameters and their gradients.
     """
@@ -71,8 +72,9 @@ class ProgramSetting:
     deviation: Tensor
     augment: Any
     loss: Any
+    batch_value: Any
     batch: int
-    classes: int
+    output: tuple[int, ...]
     operand: torch.dtype
     master: torch.dtype
 
@@ -155,6 +157,7 @@ class Program:
         steps: The most local steps that they make.
         losses: The loss of each sample of each step, ``[steps, clients, batch]``.
         right: Whether it was classified rightly, ``[steps, clients, batch]``.
+        values: The first metric of each step, float64 ``[steps, clients]``; None where it is accuracy.
     """
 
     def __init__(self, setting: ProgramSetting, clients: int, steps: int, device: torch.device) -> None:
@@ -189,9 +192,10 @@ class Program:
         )
         self.losses = allocate(batch, first=(steps,))
         self.right = allocate(batch, kind=torch.uint8, first=(steps,))
+        self.values = None if setting.batch_value is None else allocate(kind=torch.float64, first=(steps,))
         inputs = operand if setting.inputs.dtype != torch.int64 else torch.int64  # ids stay what they are
         self._x = allocate(batch, *self._input_shape.stored, kind=inputs)
-        self._of_scores = allocate(batch, stored_scores(setting), kind=operand)
+        self._of_scores = allocate(batch, *stored_scores(setting), kind=operand)
         self._works = self._build()
         self._graphs: dict[StepKind, torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
@@ -386,20 +390,21 @@ class Program:
     def _loss_gradient(self, source: Source, scores: Tensor) -> Tensor:
         """The gradient of the loss with respect to the scores."""
         setting, step = self._setting, self._step.to(torch.int64)
-        scores = (
-            in_torch_layout(scores, self._works[-1], (setting.classes,)) if scores.ndim != 3 else scores.contiguous()
-        )
+        scores = in_torch_layout(scores, self._works[-1], setting.output) if scores.ndim != 3 else scores.contiguous()
         if setting.loss is None:
             self._operators.cross_entropy(
-                source, self._pace, scores, setting.classes, self._of_scores, self.losses, self.right
+                source, self._pace, scores, setting.output[0], self._of_scores, self.losses, self.right
             )
             return self._of_scores
         labels = source.labels[source.chosen.index_select(0, step)[0].to(torch.int64)]
-        own = scores[..., : setting.classes].to(setting.master)
+        own = scores[..., : setting.output[-1]].to(setting.master)
         gradient, losses = vmap(grad_and_value(setting.loss))(own, labels)
-        self.losses.index_copy_(0, step, losses[None, :, None].expand(1, *labels.shape).to(self.losses.dtype))
-        self.right.index_copy_(0, step, (own.argmax(dim=-1) == labels)[None].to(self.right.dtype))
-        self._of_scores[..., : setting.classes] = gradient
+        self.losses.index_copy_(0, step, losses[None, :, None].expand(1, *labels.shape[:2]).to(self.losses.dtype))
+        if self.values is not None:
+            self.values.index_copy_(0, step, vmap(setting.batch_value)(own, labels)[None])
+        else:
+            self.right.index_copy_(0, step, (own.argmax(dim=-1) == labels)[None].to(self.right.dtype))
+        self._of_scores[..., : setting.output[-1]] = gradient
         return self._of_scores
 
     def _build(self) -> list[Work]:
@@ -436,10 +441,10 @@ def input_shape(setting: ProgramSetting) -> InputShape:
     return flat(channels, height, width)
 
 
-def stored_scores(setting: ProgramSetting) -> int:
-    """The length of a row of class scores, padded where a linear layer of ours makes them."""
+def stored_scores(setting: ProgramSetting) -> tuple[int, ...]:
+    """The shape of one output, padded where a linear layer of ours makes it."""
     last = setting.layers[-1]
-    return last.shape.stored_outputs if isinstance(last, LinearLayer) else setting.classes
+    return (last.shape.stored_outputs,) if isinstance(last, LinearLayer) else setting.output
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.arrival import Arrival
@@ -30,6 +29,7 @@ from adabest.federation.batches import MISSING, batches_per_epoch
 from adabest.models.keyed import set_dropout_key
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask, DeviceData
+from adabest.tasks.objectives.catalog import CLASSIFICATION
 
 # Of a GPU's memory. A quarter is for what clients keep (see engine.memory_tiers), the rest for what isn't counted: what
 # functional layers allocate in a step, and the server.
@@ -379,12 +379,22 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
         mean=by_channel(data.dataset.mean),
         deviation=by_channel(data.dataset.std),
         augment=None if task.augmentation in (none, flip_crop) else task.augmentation,
-        loss=None if task.loss is functional.cross_entropy else task.loss,
+        loss=None if task.classifies else task.loss,
+        batch_value=None if task.objective is CLASSIFICATION else task.objective.batch_value,
         batch=task.batch_size,
-        classes=data.dataset.classes,
+        output=_output(task),
         operand=operand,
         master=master,
     )
+
+
+def _output(task: ClassificationTask) -> tuple[int, ...]:
+    """The shape of one output."""
+    if task.objective is CLASSIFICATION:
+        return (task.data.dataset.classes,)
+    with torch.no_grad():
+        outputs: Tensor = task.model.module(task.example())
+    return tuple(outputs.shape[1:])
 
 
 def _layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
@@ -406,13 +416,16 @@ def _summary(program: Program, cohort: Cohort) -> Tensor:
     most, clients, batch = cohort.chosen.shape
     losses = sum_by_halves(program.losses[:most, :clients].to(torch.float64).movedim(-1, 0))
     losses = losses / (batch if cohort.counts is None else cohort.counts)
-    right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     made = torch.arange(most, device=losses.device)[:, None] < cohort.steps
     bad = made & ~torch.isfinite(losses)
     first = bad.to(torch.int8).argmax(dim=0)
     worst = losses.gather(0, first[None])[0]
     where = torch.where(bad.any(dim=0), first, -1)
     loss = sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
+    if program.values is not None:
+        value = sum_by_halves(torch.where(made, program.values[:most, :clients], 0.0)) / cohort.steps
+        return torch.stack([loss, value, where.to(torch.float64), worst])
+    right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     if cohort.counts is None:
         accuracy = torch.where(made, right, 0).sum(dim=0).to(torch.float64) / (batch * cohort.steps)
     else:

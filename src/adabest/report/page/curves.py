@@ -9,6 +9,7 @@ import numpy as np
 
 from adabest.report.entries import Curve, mean_curve
 from adabest.report.page.page_runs import PageRun
+from adabest.tasks.objectives.metric import Metric
 
 _MOST_POINTS = 500  # of a line: more than there are pixels to tell them apart
 _FEWEST_POINTS = 40
@@ -31,19 +32,22 @@ class Family:
     metrics: Mapping[str, tuple[str, str]]
 
 
+_OF_MODELS = {
+    "scored": ("Scored", "{} of the scored model on the test set"),
+    "aggregate": ("Aggregate", "{} of the aggregate model θ̄ on the test set"),
+    "cloud": ("Cloud", "{} of the cloud model θ on the test set"),
+    "averaged": ("Averaged", "{} of the averaged model on the test set"),
+    "validation": ("Validation", "{} on validation clients of the model told of, mean"),
+    "train": ("Training", "{} on the batches of local steps"),
+    "local_global": ("Clients", "{} of the model told of on what training clients hold out, mean over clients"),
+    "local_own": ("Own models", "{} of clients’ own latest models on what they hold out, mean over clients"),
+}
+_OF_CLIENTS = {
+    "validation": "validation clients",
+    "local_global": "training clients, of the model told of",
+    "local_own": "training clients, of their own models",
+}
 _FAMILIES = (
-    Family(
-        "Accuracy",
-        "percent",
-        {
-            "scored_accuracy": ("Scored", "Accuracy of the scored model on the test set"),
-            "aggregate_accuracy": ("Aggregate", "Accuracy of the aggregate model θ̄ on the test set"),
-            "cloud_accuracy": ("Cloud", "Accuracy of the cloud model θ on the test set"),
-            "averaged_accuracy": ("Averaged", "Accuracy of the averaged model on the test set"),
-            "validation_accuracy": ("Validation", "Accuracy on validation clients of the model told of, mean"),
-            "train_accuracy": ("Training", "Accuracy on the batches of local steps"),
-        },
-    ),
     Family(
         "Loss",
         "number",
@@ -76,7 +80,8 @@ _FAMILIES = (
     ),
 )
 _OTHERS = {"h_cosine": ("Cosine", "Cosine of the angle between h and the round’s mean pseudo-gradient")}
-_ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps", "validation_spread", "validation_worst_tenth"}
+_SPREADS = {"spread": "standard deviation over", "worst_tenth": "worst tenth of", "best_tenth": "best tenth of"}
+_ELSEWHERE = {"round", "bytes_down", "bytes_up", "local_steps"}
 
 
 def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
@@ -85,7 +90,10 @@ def curves(entries: Mapping[str, Sequence[PageRun]]) -> dict[str, Any]:
     A line has rounds, means, standard deviations (none if all are 0) and the ends of runs that didn't finish as
     planned. Rounds are given as the number of one of ``grids``, since most lines share theirs.
     """
-    families = [found for family in (*_FAMILIES, _others(entries)) if (found := _measured(family, entries)).metrics]
+    judged = [_family(metric) for metric in _metrics(entries)]
+    judged += [_by_client(metric) for metric in _metrics(entries)[:1]]
+    every = (*judged, *_FAMILIES, _others(entries, judged))
+    families = [found for family in every if (found := _measured(family, entries)).metrics]
     lines = sum(len(family.metrics) for family in families) * len(entries)
     limit = max(_FEWEST_POINTS, min(_MOST_POINTS, _ALL_POINTS // max(1, lines)))
     grids: dict[tuple[int, ...], int] = {}
@@ -157,9 +165,32 @@ def _measured(family: Family, entries: Mapping[str, Sequence[PageRun]]) -> Famil
     return Family(family.name, family.scale, there)
 
 
-def _others(entries: Mapping[str, Sequence[PageRun]]) -> Family:
+def _metrics(entries: Mapping[str, Sequence[PageRun]]) -> list[Metric]:
+    """What models of any run are judged by, each once."""
+    runs = [one.run for group in entries.values() for one in group]
+    return list(dict.fromkeys(metric for run in runs for metric in run.judged_by))
+
+
+def _family(metric: Metric) -> Family:
+    """The curves of one metric of a task."""
+    words = metric.words[0].upper() + metric.words[1:]
+    named = {f"{model}_{metric.name}": (word, text.format(words)) for model, (word, text) in _OF_MODELS.items()}
+    return Family(words, "percent" if metric.is_share else "number", named)
+
+
+def _by_client(metric: Metric) -> Family:
+    """The curves of how the first metric differs from client to client."""
+    named = {
+        f"{who}_{part}": (f"{part.replace('_', ' ')}, {who.rpartition('_')[2]}", f"{metric.words}: {words} {whose}")
+        for who, whose in _OF_CLIENTS.items()
+        for part, words in _SPREADS.items()
+    }
+    return Family("Clients", "percent" if metric.is_share else "number", named)
+
+
+def _others(entries: Mapping[str, Sequence[PageRun]], judged: Sequence[Family]) -> Family:
     """What else algorithms measure."""
-    known = _ELSEWHERE.union(*(family.metrics for family in _FAMILIES))
+    known = _ELSEWHERE.union(*(family.metrics for family in (*judged, *_FAMILIES)))
     names = dict.fromkeys(name for group in entries.values() for one in group for name in one.run.final)
     return Family("More", "number", {name: _OTHERS.get(name, (name, name)) for name in names if name not in known})
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from string import Template
 from typing import Any
 
-from adabest.report.entries import lacks_its_model, scores_of
+from adabest.report.entries import common_metric, lacks_its_model, scores_of
 from adabest.report.numbers import MISSING, as_text
 from adabest.report.page.curves import curves
 from adabest.report.page.heat_maps import HeatMap
@@ -40,8 +40,9 @@ def page_text(
         entries: The runs by label, those that differ in their seeds together.
         title: What all of it is about.
         maps: The partitions of the runs.
-        target: The accuracy whose first round the table tells; by default one that all reach.
-        by_validation: Whether the table shows validation accuracy, too, in whose order entries are.
+        target: The accuracy, or value of the task's first metric, whose first round the table tells; by default one
+            that all reach.
+        by_validation: Whether the table shows validation scores, too, in whose order entries are.
     """
     shown = [one for group in entries.values() for one in group]
     data = {
@@ -149,20 +150,23 @@ def _comparison(entries: Mapping[str, Sequence[PageRun]], target: float | None, 
 
 
 def _notes(entries: Mapping[str, Sequence[PageRun]], by_validation: bool) -> str:
-    told = scores_of(one.run for group in entries.values() for one in group)
-    notes = [f"Accuracy is that of the {' or '.join(told)} model on the test set in the last evaluated round."]
+    runs = [one.run for group in entries.values() for one in group]
+    told, metric = scores_of(runs), common_metric(runs)
+    words = metric.words[0].upper() + metric.words[1:]
+    better = "" if metric.higher_is_better else "; lower is better"
+    notes = [f"{words} is that of the {' or '.join(told)} model on the test set in the last evaluated round{better}."]
     without = [label for label, group in entries.items() if any(lacks_its_model(one.run) for one in group)]
     if without and told == ["scored"]:
         notes.append(
             f"{_escaped(', '.join(without))}: no scored model, since clients’ models can’t be told from their replies; "
-            "validation accuracy is that of the aggregate then."
+            f"validation {metric.words} is that of the aggregate then."
         )
     elif without:
         notes.append(f"{_escaped(', '.join(without))}: the run has no such model.")
     if any(len(group) > 1 for group in entries.values()):
         notes.append("Runs that differ only in their seeds are taken together: mean ± standard deviation (n − 1).")
     if by_validation:
-        notes.append("Entries are in the order of validation accuracy, by which hyper-parameters are chosen.")
+        notes.append(f"Entries are in the order of validation {metric.words}, by which hyper-parameters are chosen.")
     return " ".join(notes)
 
 

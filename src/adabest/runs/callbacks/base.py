@@ -16,13 +16,14 @@ and end after its last. A checkpoint holds the state of every callback after its
 resumed calls a callback for exactly the rounds that its state lacks.
 """
 
+import copy
 import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
@@ -30,6 +31,8 @@ from adabest.models.vector import VectorModel
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.metrics_file import MetricsFile
+from adabest.runs.local_test import LocalTest
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 Row = Mapping[str, Any]
 
@@ -69,6 +72,7 @@ class RunView:
         steps_per_second: Local steps per second since this process started or resumed the run.
         skipped: Whether the last round was skipped because no client was present.
         stop_reason: Why it ends early, if a callback asked for it.
+        local_test: Judges models client by client; None without ``local_test``.
     """
 
     def __init__(
@@ -79,12 +83,13 @@ class RunView:
         model: VectorModel,
         *,
         group: str = "",
+        local_test: LocalTest | None = None,
     ) -> None:
         self.name, self.group = files_of_run.path.resolve().name, group
         self.folder: Path = files_of_run.path
         self.config = config
         self.rounds: int = config["rounds"]
-        self.simulation = simulation
+        self.simulation, self.local_test = simulation, local_test
         self.files = files_of_run
         state = simulation.state
         self.first_round = state.round
@@ -104,18 +109,31 @@ class RunView:
         """The run's unique id for trackers, which stays the same when the run is resumed."""
         return str(self._tracking()["id"])
 
-    def parameters(self, which: str = "scored") -> dict[str, Tensor]:
+    def parameters(self, which: str = "scored", *, client: int | None = None) -> dict[str, Tensor]:
         """The parameters of a model by name, copied to main memory.
 
         Args:
             which: ``scored``, ``aggregate``, ``cloud``, or ``averaged`` if the run has such a model by now.
+            client: A training client, whose own latest model it is then; the initial one if it has none.
+
+        Raises:
+            InputError: If there is no such model or client.
         """
+        self._model.load(self._vector(which) if client is None else self.simulation.client_model(client))
+        # Clones: tied parameters share memory, which safetensors refuses, and the next round changes the model.
+        return {name: value.detach().cpu().clone() for name, value in self._model.module.state_dict().items()}
+
+    def module(self, which: str = "scored", *, client: int | None = None) -> nn.Module:
+        """A model as a module of its own, ready to be called; the arguments are those of ``parameters``."""
+        module = copy.deepcopy(self._model.module)
+        module.load_state_dict(self.parameters(which, client=client))
+        return module.eval()
+
+    def _vector(self, which: str) -> Tensor:
         vectors = self.vectors()
         if which not in vectors:
             raise InputError(f"the run has no model {which!r} in round {self.round}; it has {', '.join(vectors)}")
-        self._model.load(vectors[which])
-        # Clones: tied parameters share memory, which safetensors refuses, and the next round changes the model.
-        return {name: value.detach().cpu().clone() for name, value in self._model.module.state_dict().items()}
+        return vectors[which]
 
     def vectors(self) -> dict[str, Tensor]:
         """The models that exist by now, as vectors."""
@@ -191,6 +209,7 @@ class Callback:
         """Restores what ``state`` returned; called before ``start`` when a run is resumed from a checkpoint."""
 
 
-def told_model(row: Mapping[str, Any], score: str) -> str:
-    """The model whose accuracy is told: the one that ``--score`` names, or the aggregate if there is no scored one."""
-    return "aggregate" if score == "scored" and row.get("scored_accuracy") is None else score
+def told_model(row: Mapping[str, Any], score: str, metric: Metric = ACCURACY) -> str:
+    """The model that is told of: the one that ``--score`` names, or the aggregate if there is no scored one."""
+    there = any(row.get(f"scored_{name}") is not None for name in (metric.name, "loss"))
+    return score if score != "scored" or there else "aggregate"

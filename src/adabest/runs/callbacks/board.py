@@ -13,9 +13,9 @@ from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged
 from adabest.runs.callbacks.memory_use import memory_used
 from adabest.runs.callbacks.progress import (
-    Accuracy,
     BarReporter,
     DeviceShare,
+    LastScore,
     Lines,
     Reporter,
     device_words,
@@ -65,12 +65,14 @@ class LaneReporter(Reporter):
         speed: Local steps per second.
         over: Whether the run makes no further rounds here.
         done: Whether it is finished or diverged, and not only interrupted.
-        accuracy: The last accuracy.
+        told: The last score, in words.
     """
 
     def __init__(self, label: str, first: int, rounds: int, board: "LaneBoard", bar: Reporter) -> None:
         self.label, self.first, self.round, self.rounds = label, first, first, rounds
-        self.speed, self.over, self.done, self.accuracy = 0.0, False, False, Accuracy()
+        self.speed, self.over, self.done = 0.0, False, False
+        self._score = LastScore()
+        self.told = self._score.update(None, self.metric)
         self._board, self._bar = board, bar
 
     def __exit__(
@@ -81,9 +83,10 @@ class LaneReporter(Reporter):
             self._board.ended(self, "" if kind is None else f", diverged: {error}")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
-        """Stores the round, the speed and the accuracy, and updates the board."""
+        """Stores the round, the speed and the score, and updates the board."""
         self.round, self.speed = round_number, steps_per_second
-        self.accuracy.update(metrics)
+        self.told = self._score.update(metrics, self.metric)
+        self._bar.metric = self.metric
         self._bar.show(round_number, metrics, steps_per_second)
         self._board.moved()
 
@@ -154,7 +157,7 @@ class LineBoard(LaneBoard):
 
     def ended(self, lane: LaneReporter, how: str) -> None:
         """Writes how a run ended."""
-        self._lines.keep(f"{lane.label}: round {lane.round}/{lane.rounds}, {lane.accuracy.text}{how}")
+        self._lines.keep(f"{lane.label}: round {lane.round}/{lane.rounds}, {lane.told}{how}")
 
 
 class LiveBoard(LaneBoard):

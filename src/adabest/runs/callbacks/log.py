@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from adabest.engine.gate import GateNotes
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 _MOST_REJECTIONS = 20  # that are told at a time
 
@@ -11,23 +12,26 @@ _MOST_REJECTIONS = 20  # that are told at a time
 class Log(Callback):
     """Writes ``log.txt``."""
 
-    def __init__(self, way_to_resume: Callable[[], str], score: str = "scored") -> None:
+    def __init__(self, way_to_resume: Callable[[], str], score: str = "scored", metric: Metric = ACCURACY) -> None:
         """Makes the callback.
 
         Args:
             way_to_resume: Gives the command or call that resumes the run.
-            score: The model whose accuracy is told.
+            score: The model that is told of.
+            metric: What is told of it.
         """
-        self._way_to_resume, self._score = way_to_resume, score
+        self._way_to_resume, self._score, self._metric = way_to_resume, score, metric
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
-        """Writes the replies left out since the last evaluation, then the accuracy, the loss and the speed."""
+        """Writes the replies left out since the last evaluation, then the first metric, the loss and the speed."""
         _tell(run, run.simulation.told)
-        which = told_model(metrics, self._score)
-        which = "aggregate" if metrics.get(f"{which}_accuracy") is None else which  # an average that hasn't begun
+        which = told_model(metrics, self._score, self._metric)
+        which = "aggregate" if metrics.get(f"{which}_loss") is None else which  # an average that hasn't begun
+        value = metrics.get(f"{which}_{self._metric.name}")
+        told = f"{which} {self._metric.words} {'isn’t defined' if value is None else f'{value:.4f}'}"
         run.files.log(
-            f"round {metrics['round']}: {which} accuracy {metrics[f'{which}_accuracy']:.4f}, "
-            f"loss {metrics[f'{which}_loss']:.4f}, {run.steps_per_second:,.0f} steps/s"
+            f"round {metrics['round']}: {told}, loss {metrics[f'{which}_loss']:.4f}, "
+            f"{run.steps_per_second:,.0f} steps/s"
         )
 
     def after_round(self, run: RunView) -> None:

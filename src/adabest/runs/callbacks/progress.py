@@ -13,17 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adabest.engine.metrics import Metrics
 from adabest.errors import Diverged, Interrupted
 from adabest.runs.callbacks.base import Callback, Ending, Row, RunView, told_model
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_IN_NOTEBOOKS = 1.0  # between two texts of a line that is rewritten
 
-# The accuracies that are shown, in words: the first that a round has.
-_ACCURACIES = {
-    "scored_accuracy": "accuracy",
-    "aggregate_accuracy": "accuracy of the aggregate",
-    "cloud_accuracy": "accuracy of the cloud model",
-    "averaged_accuracy": "accuracy of the averaged model",
-    "validation_accuracy": "validation accuracy",
+# What is shown of the first metric, in words: the first that a round has.
+_SHOWN = {
+    "scored": "{}",
+    "aggregate": "{} of the aggregate",
+    "cloud": "{} of the cloud model",
+    "averaged": "{} of the averaged model",
+    "validation": "validation {}",
 }
 
 DeviceShare = Callable[[], float | None]
@@ -118,7 +119,13 @@ class Lines:
 
 
 class Reporter:
-    """The reporter of a run's progress. This one shows nothing."""
+    """The reporter of a run's progress. This one shows nothing.
+
+    Attributes:
+        metric: What is shown of models.
+    """
+
+    metric: Metric = ACCURACY
 
     def __enter__(self) -> "Reporter":
         return self
@@ -136,14 +143,15 @@ class Reporter:
 
 
 class Blinded(Reporter):
-    """Shows a run through another reporter, without its test accuracy."""
+    """Shows a run through another reporter, without its score on the test set."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
-        """Passes on the round with its validation accuracy alone."""
-        seen = None if metrics is None else {"validation_accuracy": metrics["validation_accuracy"]}
+        """Passes on the round with what validation clients say alone."""
+        name = f"validation_{self._reporter.metric.name}"
+        seen = None if metrics is None else {name: metrics[name]}
         self._reporter.show(round_number, seen, steps_per_second)
 
     def ends_at(self, round_number: int) -> None:
@@ -151,19 +159,20 @@ class Blinded(Reporter):
         self._reporter.ends_at(round_number)
 
 
-class Accuracy:
-    """The last known accuracy, in words."""
+class LastScore:
+    """The last known value of a metric, in words."""
 
     def __init__(self) -> None:
-        self.text = "accuracy –"
+        self._words = ""
 
-    def update(self, metrics: Metrics | None) -> None:
-        """Takes the accuracy of a round, if it was evaluated: that on the test set, unless it is hidden."""
-        for name, words in _ACCURACIES.items():
-            value = None if metrics is None else metrics.get(name)
+    def update(self, metrics: Metrics | None, metric: Metric) -> str:
+        """Takes the value of a round, if it was evaluated: that on the test set, unless it is hidden."""
+        for model, words in _SHOWN.items():
+            value = None if metrics is None else metrics.get(f"{model}_{metric.name}")
             if value is not None:
-                self.text = f"{words} {100 * value:.1f} %"
-                return
+                self._words = f"{words.format(metric.words)} {metric.shown(value)}"
+                break
+        return self._words or f"{metric.words} –"
 
 
 def make_bars(console: Console) -> Progress:
@@ -184,14 +193,14 @@ class BarReporter(Reporter):
     def __init__(
         self, label: str, first: int, rounds: int, bars: Progress, *, device_share: DeviceShare = no_device
     ) -> None:
-        self._accuracy, self._device_share = Accuracy(), device_share
+        self._score, self._device_share = LastScore(), device_share
         self._bar = bars
         self._task = bars.add_task(label, total=rounds, completed=first, details="")
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Moves the bar."""
-        self._accuracy.update(metrics)
-        details = [self._accuracy.text, f"{steps_per_second:,.0f} steps/s", *device_words(self._device_share)]
+        told = self._score.update(metrics, self.metric)
+        details = [told, f"{steps_per_second:,.0f} steps/s", *device_words(self._device_share)]
         self._bar.update(self._task, completed=round_number, details=" · ".join(details))
 
     def ends_at(self, round_number: int) -> None:
@@ -232,7 +241,7 @@ class LineReporter(Reporter):
     ) -> None:
         self._label, self._first, self._rounds = label, first, rounds
         self._lines, self._clock, self._device_share = Lines(stream), clock, device_share
-        self._accuracy = Accuracy()
+        self._score = LastScore()
         self._begun = self._said = clock()
 
     def __exit__(
@@ -242,7 +251,7 @@ class LineReporter(Reporter):
 
     def show(self, round_number: int, metrics: Metrics | None, steps_per_second: float) -> None:
         """Writes a line, if it is time for one."""
-        self._accuracy.update(metrics)
+        told = self._score.update(metrics, self.metric)
         now = self._clock()
         if round_number < self._rounds and now - self._said < self._lines.seconds:
             return
@@ -250,7 +259,7 @@ class LineReporter(Reporter):
         left = (now - self._begun) / (round_number - self._first) * (self._rounds - round_number)
         words = [
             f"{self._label}: round {round_number}/{self._rounds}",
-            self._accuracy.text,
+            told,
             f"{steps_per_second:,.0f} steps/s",
             *device_words(self._device_share),
             f"{left:.0f} s left",
@@ -280,26 +289,35 @@ def reporter(label: str, first: int, rounds: int, *, show: bool, device_share: D
 class ShownProgress(Callback):
     """Shows a run's progress through a reporter."""
 
-    def __init__(self, make_reporter: Callable[[int], Reporter], *, blind: bool, score: str = "scored") -> None:
+    def __init__(
+        self,
+        make_reporter: Callable[[int], Reporter],
+        *,
+        blind: bool,
+        score: str = "scored",
+        metric: Metric = ACCURACY,
+    ) -> None:
         """Makes the callback.
 
         Args:
             make_reporter: Makes the reporter, given the last round that was finished before.
-            blind: Whether the test accuracy is hidden, since the run is used to choose hyper-parameters.
-            score: The model whose test accuracy is shown.
+            blind: Whether scores on the test set are hidden, since the run is used to choose hyper-parameters.
+            score: The model that is shown.
+            metric: What is shown of it.
         """
-        self._make_reporter, self._blind, self._score = make_reporter, blind, score
+        self._make_reporter, self._blind, self._score, self._metric = make_reporter, blind, score, metric
         self._metrics: Row | None = None
 
     def start(self, run: RunView) -> None:
         """Makes and starts the reporter."""
         self._reporter = self._make_reporter(run.first_round).__enter__()
+        self._reporter.metric = self._metric
         self._show = Blinded(self._reporter) if self._blind else self._reporter
 
     def after_evaluation(self, run: RunView, metrics: Row) -> None:
         """Keeps the metrics until the round is shown; of the models, only the one that is told."""
-        told = (f"{told_model(metrics, self._score)}_accuracy", "validation_accuracy")
-        self._metrics = {name: metrics.get(name) for name in told}
+        models = (told_model(metrics, self._score, self._metric), "validation")
+        self._metrics = {name: metrics.get(name) for name in (f"{model}_{self._metric.name}" for model in models)}
 
     def after_round(self, run: RunView) -> None:
         """Shows the round."""

@@ -80,10 +80,14 @@ def _first(values: Iterable[Any], most_bytes: int) -> list[Any]:
 
 @saving()
 def _write_models(run: RunView) -> dict[str, str]:
-    """Writes the models that a run leaves behind; returns their checksums by file name."""
+    """Writes the models that a run leaves behind, and what clients make of them; returns checksums by file name."""
     checksums = {}
     for which in run.vectors():
         content = save(run.parameters(which))
         write_bytes(run.files / files.MODELS[which], content)
         checksums[files.MODELS[which]] = sha256(content)
+    if run.local_test is not None:
+        content = json.dumps(run.local_test.table(), allow_nan=False).encode()
+        write_bytes(run.files / files.CLIENTS, content)
+        checksums[files.CLIENTS] = sha256(content)
     return checksums

@@ -38,6 +38,7 @@ MANIFEST = "manifest.json"
 IDENTITY = "identity.json"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.jsonl"
+CLIENTS = "clients.json"
 TIMINGS = "timings.jsonl"
 LOG = "log.txt"
 CHECKPOINTS = "checkpoints"
@@ -65,6 +66,7 @@ _OURS = {
     IDENTITY,
     ENVIRONMENT,
     METRICS,
+    CLIENTS,
     TIMINGS,
     LOG,
     CHECKPOINTS,

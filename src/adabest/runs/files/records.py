@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from adabest.errors import InputError
+from adabest.tasks.objectives.metric import Metric
 
 Status = Literal["running", "interrupted", "killed", "finished", "diverged"]
 
@@ -103,6 +104,21 @@ def check_identity(where: str, value: Any) -> dict[str, Any]:
     if content["classes"] < 1 or any(size < 1 for size in content["input_shape"]):
         raise InputError(f"{where}: classes and the sizes of input_shape should be above 0")
     check_partition(f"{where}.partition", content["partition"])
+    if "metrics" in content and not conform(f"{where}.metrics", content["metrics"], list[Metric]):
+        raise InputError(f"{where}.metrics should name at least one")
+    return content
+
+
+def check_clients(where: str, value: Any) -> dict[str, list[Any]]:
+    """Checks ``clients.json``: columns of equally many numbers, or nulls.
+
+    Raises:
+        InputError: If a column has another length, or a value another type.
+    """
+    content: dict[str, list[Any]] = conform(where, value, dict[str, list[float | None]])
+    _require(where, content, ("client", "samples", "held_out"))
+    if len({len(column) for column in content.values()}) > 1:
+        raise InputError(f"{where}: columns should have equally many values")
     return content
 
 

@@ -7,18 +7,25 @@ from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
 from adabest.data.loading import findable
 from adabest.data.location import absolute
-from adabest.federation.partition import NATURAL, default_partition, default_validation_clients
+from adabest.errors import InputError
+from adabest.federation.partition import BY_LABEL, NATURAL, default_partition, default_validation_clients
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import hyperparameters_of, is_plain
 
 _DEFAULT_CLIENTS = 100
+_CROSS_ENTROPY = "cross-entropy"  # the loss of classification, which configurations have always named
 
 
 def complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Mapping[str, str]) -> Config:
     """Fills in what was left to defaults, and gives objects their names."""
     defaults = dataset.defaults
     values = hyperparameters_of(algorithm)
-    partition = config.partition or default_partition(dataset.clients is not None)
+    partition = config.partition or default_partition(dataset.clients is not None, has_labels=dataset.has_labels)
+    if partition in BY_LABEL and not dataset.has_labels:
+        raise InputError(
+            f"partition {partition!r} deals samples by their labels, and targets of data set {dataset.name} aren't one "
+            f"label a sample; use iid, {NATURAL} if the data come split by client, or a partitioner of your own"
+        )
     clients, held_out = _counts(config, partition, dataset)
     return dataclasses.replace(
         config,
@@ -26,7 +33,8 @@ def complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Mapp
         data_dir=config.data_dir and str(absolute(f"data_dir = {config.data_dir}", config.data_dir)),
         algorithm=names.get("algorithm", config.algorithm),
         model=names.get("model") or config.model or defaults.model,
-        loss=names.get("loss", config.loss),
+        task=names.get("task", config.task),
+        loss=names.get("loss") or config.loss or (_CROSS_ENTROPY if config.task == Config.task else None),
         clients=clients,
         validation_clients=held_out,
         partition=partition,

@@ -70,15 +70,29 @@ class Config:
             objects=("torch.nn:Module", "adabest.models.factory:Factory"),
         ),
     ] = None
-    loss: Annotated[
+    task: Annotated[
         str,
         Meaning(
+            "data",
+            "What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, "
+            "or module:Objective.",
+            task=True,
+            instead="all runs share it",
+            partition=True,
+            names=True,
+            objects=("adabest.tasks.objectives.base:Objective",),
+            added_later=True,
+        ),
+    ] = "classification"
+    loss: Annotated[
+        str | None,
+        Meaning(
             "training",
-            "Loss: cross-entropy, or module:function.",
+            "Loss: cross-entropy, or module:function of outputs and targets. By default the task's own.",
             names=True,
             objects=("adabest.tasks.classification:Loss",),
         ),
-    ] = "cross-entropy"
+    ] = None
     batch_norm: Annotated[
         Literal["refuse", "group"],
         Meaning(
@@ -113,7 +127,8 @@ class Config:
         Meaning(
             "clients",
             "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set "
-            "that comes split by client. By default natural for such a data set, else dirichlet.",
+            "that comes split by client. By default natural for such a data set, else dirichlet, or iid where samples "
+            "don't have one label each.",
             task=True,
             partition=True,
             names=True,
@@ -140,6 +155,17 @@ class Config:
             "clients", "Spread (lognormal σ) of the clients' sizes; 0 makes them equal.", task=True, partition=True
         ),
     ] = 0.0
+    local_test: Annotated[
+        float | None,
+        Meaning(
+            "clients",
+            "Share of each training client's samples that it doesn't train on, as in 0.2: on them the model that is "
+            "told of and the client's own latest model are judged, client by client. By default there is none.",
+            task=True,
+            partition=True,
+            range=Range(above=0, below=1, subject="a share that is held out is"),
+        ),
+    ] = None
     participation: Annotated[
         float, Meaning("clients", "Share of the training clients present that takes part in a round.")
     ] = 0.1
@@ -244,6 +270,17 @@ class Config:
             added_later=True,
         ),
     ] = "scored"
+    metrics: Annotated[
+        tuple[str, ...],
+        Meaning(
+            "evaluation",
+            "Metrics beside the task's: names of scikit-learn's scores, such as f1_macro or roc_auc_ovr, or "
+            "module:function of (outputs, targets).",
+            names=True,
+            elements=("adabest.tasks.own_metrics:Function",),
+            added_later=True,
+        ),
+    ] = ()
     average_from: Annotated[
         float | None,
         Meaning(
@@ -280,18 +317,17 @@ class Config:
         float | None,
         Meaning(
             "evaluation",
-            "Accuracy of the model that --score names, or of the aggregate where there is no scored one, on the test "
-            "set at which the run ends early.",
+            "Accuracy, or value of the task's first metric, of the model that --score names, or of the aggregate where "
+            "there is no scored one, on the test set at which the run ends early.",
             task=True,
-            range=Range(above=0, most=1, subject="an accuracy is"),
         ),
     ] = None
     stop_after: Annotated[
         int | None,
         Meaning(
             "evaluation",
-            "Rounds without a new best validation accuracy after which the run ends early. Without validation clients "
-            "the test accuracy counts.",
+            "Rounds without a new best accuracy, or value of the task's first metric, on validation clients after "
+            "which the run ends early. Without validation clients the test set counts.",
             task=True,
             range=_COUNT,
         ),

@@ -13,7 +13,7 @@ def is_object_name(name: str) -> bool:
 
 def has_objects(config: Config) -> bool:
     """Whether a configuration names a Python object that a later process can't find by its name."""
-    names = [*(str(getattr(config, key)) for key in COMPONENTS), *config.callbacks]
+    names = [*(str(getattr(config, key)) for key in COMPONENTS), *config.callbacks, *config.metrics]
     return any(map(is_object_name, names))
 
 

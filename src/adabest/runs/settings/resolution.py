@@ -19,18 +19,32 @@ from adabest.runs.settings.checks import check_ranges, refuse_absurd
 from adabest.runs.settings.completion import complete
 from adabest.runs.settings.config import COMPONENTS, SETTINGS, Config
 from adabest.runs.settings.object_names import is_object, name_of, names_of
-from adabest.runs.settings.placeholders import is_object_name, refuse_placeholder
+from adabest.runs.settings.placeholders import OBJECT, is_object_name, refuse_placeholder
 from adabest.tasks.classification import LOSSES, Loss
+from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.catalog import check_objective, make_objective
+from adabest.tasks.own_metrics import OwnMetric, make_own_metrics
 
 
 @dataclasses.dataclass(frozen=True)
 class Components:
-    """The objects that a configuration's names stand for."""
+    """The objects that a configuration's names stand for; no loss if it is the task's own."""
 
     dataset: Dataset
     algorithm: Algorithm
     model: str | nn.Module | Factory
-    loss: Loss
+    loss: Loss | None
+    task: Objective
+    metrics: tuple[OwnMetric, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """The number that model factories get as ``classes``."""
+        return self.task.outputs(self.dataset)
+
+    def check_output(self, shape: tuple[int, ...]) -> None:
+        """Refuses a model by the shape of what it gives for one sample."""
+        self.task.check_output(shape, self.dataset)
 
 
 def resolve(
@@ -39,13 +53,15 @@ def resolve(
     """Turns settings into a complete configuration and the objects it names.
 
     Args:
-        settings: Names and values. For ``dataset``, ``algorithm``, ``model`` and ``loss`` the value may be an object.
+        settings: Names and values. For ``dataset``, ``algorithm``, ``model``, ``loss`` and ``task`` the value may be an
+            object.
         loaded: The data set that the settings name, if it has been loaded already.
         names: What objects among the settings are called in the configuration. By default a name is made up for each.
 
     Raises:
         InputError: For an unknown name, a wrong type or a value out of range; the message has the nearest right name.
     """
+    own_metrics, settings = _own_metrics(settings)
     objects = {key: settings[key] for key in COMPONENTS if is_object(settings, key)}
     plain = {name: value for name, value in settings.items() if name not in objects}
     if "algorithm" in objects:
@@ -65,11 +81,30 @@ def resolve(
     model = objects.get("model", refuse_placeholder("model", config.model or dataset.defaults.model))
     if not (isinstance(model, str | nn.Module) or callable(model)):
         raise InputError(f"model should be a name, an nn.Module or a function, not a {type(model).__name__}")
-    loss = objects.get("loss") or LOSSES.find(refuse_placeholder("loss", config.loss))
+    task = check_objective(objects.get("task") or make_objective(refuse_placeholder("task", config.task)))
+    task.check_data(dataset)
+    loss = objects.get("loss")
+    if loss is None and config.loss is not None:
+        loss = LOSSES.find(refuse_placeholder("loss", config.loss))
     config = complete(config, dataset, algorithm, names_of(objects, dataset) | dict(names or {}))
     check_ranges(config)
+    if config.stop_at is not None:
+        task.metrics[0].check_value("stop_at", config.stop_at)
     refuse_absurd(config, dataset)
-    return config, Components(dataset, algorithm, model, loss)
+    return config, Components(dataset, algorithm, model, loss, task, make_own_metrics(own_metrics, task))
+
+
+def _own_metrics(settings: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+    """The metrics of the user's own, and the settings with a name in place of each that is a function."""
+    given = settings.get("metrics", ())
+    if not isinstance(given, list | tuple):
+        return [given], settings
+    functions = [one.function if isinstance(one, OwnMetric) else one for one in given]
+    names = [one if isinstance(one, str) else OBJECT + name_of(one) for one in functions]
+    for name, function in zip(names, functions, strict=True):
+        if isinstance(function, str):
+            refuse_placeholder("metrics", name)
+    return functions, {**settings, "metrics": names} if names else settings
 
 
 def resolve_again(
@@ -79,9 +114,9 @@ def resolve_again(
 
     Args:
         stored: The settings of a complete configuration.
-        objects: Objects for ``dataset``, ``algorithm``, ``model`` or ``loss``; those are used that have no importable
-            name, or one of the user's own, which then needn't be imported. A data set is always used, so that it
-            needn't be loaded again, or not from where it once was.
+        objects: Objects for ``dataset``, ``algorithm``, ``model``, ``loss`` or ``task``; those are used that have no
+            importable name, or one of the user's own, which then needn't be imported. A data set is always used, so
+            that it needn't be loaded again, or not from where it once was.
         data_dir: The folder of the official data files, if they have moved.
 
     Raises:
@@ -94,6 +129,11 @@ def resolve_again(
             used[key] = value
         elif is_object(objects, key) and (isinstance(value, Dataset) or is_own_name(name)):
             used[key], names[key] = _same_object(key, value, name), name
+    if any(map(is_object_name, stored.get("metrics", ()))):
+        again = objects.get("metrics", ())
+        if len(again) == len(stored["metrics"]):  # those with a name are found by it
+            pairs = zip(stored["metrics"], again, strict=True)
+            used["metrics"] = [one if is_object_name(name) else name for name, one in pairs]
     settings = {**stored, **used} | ({} if data_dir is None else {"data_dir": data_dir})
     if "algorithm" in used:
         settings = {name: value for name, value in settings.items() if name in SETTINGS}
@@ -117,7 +157,9 @@ def _same_object(key: str, value: Any, specification: str) -> Any:
         return value
     name, options = split_specification(specification)
     plain = value.func if isinstance(value, functools.partial) else value
-    meant = [type(value)] if key == "algorithm" else [value, plain, type(plain)] if key == "model" else [value]
+    meant = (
+        [type(value)] if key in ("algorithm", "task") else [value, plain, type(plain)] if key == "model" else [value]
+    )
     if not any(stands_for(name, thing) for thing in meant):
         raise InputError(f"this isn't what the run began with: its {key} is {name}, not {name_of(value)}")
     if key == "model" and options and not isinstance(value, nn.Module):

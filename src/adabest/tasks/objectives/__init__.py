@@ -1,0 +1,1 @@
+"""Objectives: what models are trained for, one file each."""

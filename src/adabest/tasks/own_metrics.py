@@ -1,0 +1,159 @@
+"""Metrics of the user's own beside those of the task: functions of outputs and targets, or scikit-learn's by name."""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adabest.errors import InputError, nearest, told
+from adabest.registry import Registry, is_own_name
+from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.metric import Metric
+from adabest.tasks.objectives.multi_label import MultiLabel
+
+Function = Callable[[Tensor, Tensor], Any]
+
+METRICS: Registry[Function] = Registry(kind="metric", group="adabest.metrics", builtin={})
+
+
+class OwnMetric(NamedTuple):
+    """A metric of the user's own.
+
+    Attributes:
+        metric: What it is called.
+        function: Of (outputs, targets), tensors on the CPU; a number.
+    """
+
+    metric: Metric
+    function: Function
+
+    def value(self, outputs: Tensor, targets: Tensor) -> float:
+        """The value on some samples; NaN where it isn't defined, as the area under a curve of a single class.
+
+        Raises:
+            Exception: Whatever the function raises.
+        """
+        with warnings.catch_warnings(action="ignore"):  # that it isn't defined is no news
+            return float(self.function(outputs, targets))
+
+    def value_or_nan(self, outputs: Tensor, targets: Tensor) -> float:
+        """The value on the samples of a client; NaN where there is none, since they may lack a class."""
+        try:
+            return self.value(outputs, targets)
+        except ValueError:
+            return math.nan
+
+
+def make_own_metrics(given: Sequence[Any], objective: Objective) -> tuple[OwnMetric, ...]:
+    """The metrics that are named, or given as functions.
+
+    Args:
+        given: Names of scikit-learn's scores, such as ``f1_macro``, names like ``module:function``, or functions.
+        objective: The task's own, whose metrics have other names.
+
+    Raises:
+        InputError: If there is no such metric, or two have one name.
+    """
+    made = tuple(_made(thing, objective) for thing in given)
+    names = [metric.name for metric in (*objective.metrics, *(own.metric for own in made))]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"metrics: two are called {twice!r}; give a function of your own another name")
+    return made
+
+
+def try_own_metrics(metrics: Sequence[OwnMetric], outputs: Tensor, targets: Tensor) -> None:
+    """Computes metrics of made-up outputs for the test set, so that what fails does so before any training.
+
+    Args:
+        metrics: The metrics.
+        outputs: The outputs for a few samples, which tell the shape.
+        targets: The targets of the test set.
+
+    Raises:
+        InputError: If one can't be computed.
+    """
+    shape = (len(targets), *outputs.shape[1:])
+    made_up = torch.linspace(-1, 1, math.prod(shape), dtype=outputs.dtype).cos().view(shape)
+    for own in metrics:
+        try:
+            own.value(made_up, targets.cpu())
+        except Exception as error:
+            raise InputError(
+                f"metric {own.metric.name!r} can't be computed on the test set, from outputs {shape} and targets "
+                f"{tuple(targets.shape)}: {told(error)}; it should be a function of both that gives a number"
+            ) from error
+
+
+def _made(thing: Any, objective: Objective) -> OwnMetric:
+    function: Any = thing
+    name = getattr(thing, "__name__", type(thing).__name__)
+    if isinstance(thing, str):
+        name = thing.rpartition(":")[2].rpartition(".")[2]
+        function = METRICS.find(thing) if is_own_name(thing) else _of_sklearn(thing, objective)
+    if not callable(function):
+        raise InputError(f"metric {name!r} is a {type(function).__name__}, not a function of (outputs, targets)")
+    return OwnMetric(Metric(name.lower()), function)
+
+
+@functools.cache  # the same function for runs that can be trained together
+def _of_sklearn(name: str, objective: Objective) -> Function:
+    from sklearn.metrics import get_scorer, get_scorer_names  # takes a second, which most runs needn't wait for
+
+    if name not in get_scorer_names():
+        known = nearest(name, get_scorer_names())
+        raise InputError(f"unknown metric {name!r}; {known}. Your own is named as module:function")
+    scorer = get_scorer(name)
+    kind = _estimator(objective)
+
+    def score(outputs: Tensor, targets: Tensor) -> float:
+        rows = np.arange(len(targets))
+        return float(scorer(kind(outputs), rows, targets.numpy()))
+
+    return score
+
+
+def _estimator(objective: Objective) -> Callable[[Tensor], Any]:
+    """Makes what scikit-learn's scores ask: a fitted model, which knows its outputs for numbered samples."""
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+    class Classified(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        def __init__(self, outputs: Tensor) -> None:
+            self.outputs = outputs
+            self.classes_ = np.arange(outputs.shape[1])
+
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            return self.outputs[rows].argmax(dim=1).numpy()
+
+        def predict_proba(self, rows: np.ndarray) -> np.ndarray:
+            return self.outputs[rows].double().softmax(dim=1).numpy()
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+    class Labelled(Classified):
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            return (self.outputs[rows] > 0).long().numpy()
+
+        def predict_proba(self, rows: np.ndarray) -> np.ndarray:
+            return self.outputs[rows].double().sigmoid().numpy()
+
+    class Regressed(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+        def __init__(self, outputs: Tensor) -> None:
+            self.outputs = outputs
+
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            found = self.outputs[rows].double().flatten(1).numpy()
+            return found[:, 0] if found.shape[1] == 1 else found
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+    if isinstance(objective, MultiLabel):
+        return Labelled
+    return Classified if objective.metrics[0].name == "accuracy" else Regressed
