@@ -13,6 +13,7 @@ from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.keywords import PartitionSettings
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import PARTITION_SETTINGS, Config
+from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.resolution import resolve
 
@@ -64,6 +65,7 @@ def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
     refuse_unknown(settings, PARTITION_SETTINGS)
     with naming(named_in(settings)):
         config, components = resolve(settings)
+        warn_of_idle_settings(settings, [config])
         clients = cut_partition(config, components)
     names = components.dataset.names
     statistics = partition_statistics(clients) | ({"classes": list(names)} if names else {})
