@@ -45,8 +45,8 @@ class SharedSettings(TypedDict, total=False):
     """
 
     partition: str | None
-    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural for a
+    data set that comes split by client. By default natural for such a data set, else dirichlet.
     """
 
     alpha: float
@@ -234,8 +234,8 @@ class PartitionSettings(TypedDict, total=False):
     """
 
     partition: str | None
-    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet.
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural for a
+    data set that comes split by client. By default natural for such a data set, else dirichlet.
     """
 
     alpha: float

@@ -102,8 +102,8 @@ class Config:
         str | None,
         Meaning(
             "clients",
-            "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set "
-            "that comes split by client. By default natural for such a data set, else dirichlet.",
+            "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural "
+            "for a data set that comes split by client. By default natural for such a data set, else dirichlet.",
             task=True,
             partition=True,
             names=True,
