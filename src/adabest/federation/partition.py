@@ -194,7 +194,8 @@ def _dealt(deal: Deal, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _global_generators() -> tuple[Any, ...]:
     """The states of the generators that all code of a process shares."""
-    kind, words, *rest = np.random.get_state(legacy=True)
+    state: Any = np.random.get_state(legacy=True)
+    kind, words, *rest = state
     torch = sys.modules.get("torch")
     return kind, words.tobytes(), rest, python_random.getstate(), torch and torch.get_rng_state().numpy().tobytes()
 

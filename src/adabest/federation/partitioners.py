@@ -58,7 +58,8 @@ class Deal:
 # The purposes of a partition's draws. They are part of every partition: never renumber, only append.
 _SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES, _SHARDS, NATURAL_CLIENTS, _OWN = range(9)
 
-Partitioner = Callable[[Deal], np.ndarray | Sequence[Sequence[int] | np.ndarray]]
+# An array, or of a user's own also a list for each client, which ``cut`` checks.
+Partitioner = Callable[[Deal], Any]
 
 
 def iid(deal: Deal) -> np.ndarray:
