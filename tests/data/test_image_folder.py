@@ -144,3 +144,38 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_only_decoders_that_start_no_program_are_called() -> None:
     assert not {"EPS", "WMF", "PDF"} & set(image_folder._FORMATS.values())
+
+
+def by_client(folder: Path, test: str) -> Path:
+    for number, place in enumerate(["train/zoe/cat/a", "train/bob/cat/b", "train/bob/ant/c", "train/zoe/ant/d", test]):
+        save(folder / f"{place}.png", np.full((2, 3), 10 * number))
+    return folder
+
+
+@pytest.mark.parametrize("test", ["test/zoe/cat/e", "test/cat/e"])
+def test_folders_of_clients_hold_those_of_classes(tmp_path: Path, test: str) -> None:
+    data = load_dataset(f"images,path={by_client(tmp_path, test)},by_client=yes")
+    assert data.names == ("ant", "cat")
+    assert data.x_train[:][:, 0, 0, 0].tolist() == [20, 10, 30, 0]
+    assert data.y_train.tolist() == [0, 1, 0, 1]
+    assert data.clients is not None
+    assert data.clients.tolist() == [0, 0, 1, 1]
+    assert (data.x_test[:, 0, 0, 0].tolist(), data.y_test.tolist()) == ([40], [1])
+
+
+def test_a_share_of_clients_images_is_put_aside(tmp_path: Path) -> None:
+    for client, number in ((client, number) for client in "ab" for number in range(4)):
+        save(tmp_path / client / ("cat" if number % 2 else "ant") / f"{number}.png", np.full((2, 3), number))
+    data = load_dataset(f"images,path={tmp_path},by_client=yes,test_share=0.25")
+    assert data.clients is not None
+    assert len(data.clients) == len(data.y_train) == 6
+    assert sorted(set(data.clients.tolist())) == [0, 1]
+
+
+def test_a_missing_level_of_folders_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'train' / 'ant'} has no folders; it should have one for each class" in refused(
+        filled(tmp_path), ",by_client=yes"
+    )
+    (tmp_path / "empty" / "train").mkdir(parents=True)
+    (tmp_path / "empty" / "test").mkdir()
+    assert "with by_client=yes it should have one for each client" in refused(tmp_path / "empty", ",by_client=yes")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import entries, make_run, page_of, section
+from pages import data_of, entries, make_run, page_of, section
 from tiny_runs import stripes
 
 import adabest
@@ -36,6 +36,19 @@ class TestPartitionMaps:
         maps = partition_maps(entries(runs))
         assert [one.labels for one in maps] == [["fedavg,alpha=0.3", "adabest,alpha=0.3"], ["adabest,alpha=0.1"]]
         assert [np.array(one.counts).sum() for one in maps] == [234, 234]
+
+    def test_classes_are_shown_by_their_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = self.run()
+        (plain,) = partition_maps(entries([run]))
+        assert plain.names == ()
+        classes = len(plain.counts or [])
+        named = ("<a&b>", "a name longer than the room", *map(str, range(2, classes)))
+        cut_again = run_partitions._cut_again
+        monkeypatch.setattr(run_partitions, "_cut_again", lambda *given: (cut_again(*given)[0], named))
+        page = page_of(run)
+        assert "<span>&lt;a&amp;b&gt;</span><span>a name longer t…</span>" in page
+        assert "<a&b>" not in page
+        assert data_of(page)["maps"][0]["names"] == list(named)
 
     def test_absent_data_are_not_fetched(self, tmp_path: Path) -> None:
         run = dataclasses.replace(self.run(), config=make_run(dataset="mnist").config)

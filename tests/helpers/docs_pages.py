@@ -14,6 +14,7 @@ import runpy
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,9 @@ def _small_runs() -> Iterator[None]:
         whole = complete(*given)
         return dataclasses.replace(whole, rounds=min(whole.rounds, 2), epochs=1, evaluate_every=1)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # Of settings for rounds that are cut off here.
+        warnings.filterwarnings("ignore", message="(stop_after|schedule) has no effect.* 2 rounds")
         patch.setattr(resolution, "complete", completed)
         patch.setattr(Figure, "savefig", lambda figure, file, **options: file.write(b"a figure"))
         yield

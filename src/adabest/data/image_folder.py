@@ -31,8 +31,11 @@ def images(
     size: tuple[int, ...] | None = None,
     colour: Colour | None = None,
     test_share: float | None = None,
+    by_client: bool = False,
 ) -> Dataset:
     """Images in folders named by their classes: ``train/cat/1.png`` and ``test/cat/2.png``, or ``cat/1.png`` alone.
+
+    With ``by_client`` there is one folder more, of each client: ``train/ann/cat/1.png``, or ``ann/cat/1.png`` alone.
 
     Needs Pillow, which ``pip install "adabest[images]"`` installs. Pixels are bytes.
 
@@ -42,6 +45,7 @@ def images(
             size.
         colour: ``grey`` or ``rgb``. By default grey if all images are, else rgb.
         test_share: The share of the images that is put aside to test with, class by class.
+        by_client: Whether the folders of classes lie in folders of clients. In ``test`` they need not.
 
     Raises:
         InputError: If a folder or an image can't be used; the message names it.
@@ -54,9 +58,17 @@ def images(
     if not path.is_dir():
         raise InputError(f"{path} is no folder; it should hold a folder for each class, or train and test")
     splits = _splits(path, test_share)
-    names = sorted({name for folder in splits for name in _classes(folder)})
+    owners = [_owners(folder) if by_client else {"": folder} for folder in splits]
+    if by_client and test_share is None and not _has_folders(next(iter(owners[1].values()))):
+        owners[1] = {"": splits[1]}
+    folders = [[(owner, folder) for owner, folder in split.items()] for split in owners]
+    names = sorted({name for split in folders for _, folder in split for name in _classes(folder)})
     number = {name: position for position, name in enumerate(names)}
-    files = [[(file, number[name]) for name in _classes(folder) for file in _files(folder / name)] for folder in splits]
+    files = [
+        [(file, number[name]) for _, folder in split for name in _classes(folder) for file in _files(folder / name)]
+        for split in folders
+    ]
+    whose = [owner for owner, folder in folders[0] for name in _classes(folder) for _ in _files(folder / name)]
     pixels = _read([file for found in files for file, _ in found], size, colour)
     labels = np.array([label for found in files for _, label in found])
     if test_share is None:
@@ -64,7 +76,27 @@ def images(
     else:
         test = share_rows(str(path), "images", labels, test_share)
     title = path.resolve().name
-    return from_arrays(pixels[~test], labels[~test], pixels[test], labels[test], name=title, names=tuple(names))
+    clients = np.array(whose)[~test[: len(whose)]] if by_client else None
+    return from_arrays(
+        pixels[~test], labels[~test], pixels[test], labels[test], clients=clients, name=title, names=tuple(names)
+    )
+
+
+def _owners(folder: Path) -> dict[str, Path]:
+    """The folders of clients by name."""
+    found = {
+        entry.name: entry for entry in sorted(folder.iterdir()) if entry.is_dir() and not entry.name.startswith(".")
+    }
+    if not found:
+        raise InputError(
+            f"{folder} has no folders; with by_client=yes it should have one for each client, as in "
+            f"{folder / 'ann' / 'cat' / '1.png'}"
+        )
+    return found
+
+
+def _has_folders(folder: Path) -> bool:
+    return any(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())
 
 
 def _splits(path: Path, test_share: float | None) -> list[Path]:

@@ -96,6 +96,14 @@ def findable(name: str) -> str:
     return ",".join([title, *(f"{key}={value}" for key, value in given.items())])
 
 
+def uses_data_dir(name: str) -> bool:
+    """Whether a data set depends on the folder of data files; True where that can't be told without importing it."""
+    if is_file_name(name):
+        return False
+    title = name.partition(",")[0].strip()
+    return title not in DATASETS.builtin or _DATA_DIR in _options(DATASETS.builtin[title])
+
+
 def is_file_name(name: str) -> bool:
     """Whether the name of a data set is a path of an ``.npz`` file."""
     return name.endswith(".npz") and not _SPECIFICATION.match(name)

@@ -16,6 +16,7 @@ from adabest.runs.files.atomic_files import write_texts
 from adabest.runs.keywords import SharedSettings
 from adabest.runs.settings.algorithm_specification import check_algorithms, refuse_hyperparameters
 from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
+from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.run_plan import Plan, plan_algorithms
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def make_and_report(
     show: bool,
 ) -> Comparison:
     """Makes the runs of a comparison or a sweep, then writes a table and a figure."""
+    varied = dict.fromkeys(text.partition("=")[0] for text in what.get("vary", ()))
+    warn_of_idle_settings({**settings, **varied}, planned.configs(), asked.seeds)
     with begun(asked, planned, what, settings) as folder:
         made = make_runs(
             planned, folder, lanes=asked.lanes, overwrite=asked.overwrite, unverified=unverified, show=show

@@ -17,6 +17,7 @@ from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.keywords import PartitionSettings
 from adabest.runs.settings.algorithm_specification import refuse_unknown
 from adabest.runs.settings.config import PARTITION_SETTINGS, Config
+from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.resolution import Components, resolve
 
@@ -95,6 +96,7 @@ def partition(**settings: Unpack[PartitionSettings]) -> CutPartition:
     refuse_unknown(settings, PARTITION_SETTINGS)
     with naming(named_in(settings)):
         config, components = resolve(settings)
+        warn_of_idle_settings(settings, [config])
         return deal(config, components)
 
 

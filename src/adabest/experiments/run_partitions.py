@@ -46,10 +46,10 @@ def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | Non
         try:
             if free <= 0:
                 raise InputError(_LEFT_OUT)
-            partition = _cut_again(first, data_dir or first.data_dir, loaded)
+            partition, names = _cut_again(first, data_dir or first.data_dir, loaded)
             if partition.fingerprint != fingerprint:
                 raise InputError("its data set has changed since the run was made, and gives another partition")
-            drawn = replace(known, **column_counts(partition))
+            drawn = replace(known, names=names, **column_counts(partition))
             free -= drawn.cells
             if free < 0:
                 raise InputError(_LEFT_OUT)
@@ -59,14 +59,17 @@ def partition_maps(entries: Mapping[str, Sequence[PageRun]], data_dir: str | Non
     return maps
 
 
-def _cut_again(run: PageRun, data_dir: str | None, loaded: dict[tuple[str, str | None], Dataset]) -> Partition:
+def _cut_again(
+    run: PageRun, data_dir: str | None, loaded: dict[tuple[str, str | None], Dataset]
+) -> tuple[Partition, tuple[str, ...]]:
+    """The partition of a run, and the names of its classes."""
     name = str(run.settings["dataset"])
     _refuse_absent(name, data_dir)
     settings = {key: run.settings[key] for key in PARTITION_SETTINGS if key in run.settings}
     there = loaded.get((name, data_dir))
     config, components = resolve({**settings, "dataset": name, "data_dir": data_dir}, there)
     loaded[name, data_dir] = components.dataset
-    return cut_partition(config, components)
+    return cut_partition(config, components), components.dataset.names
 
 
 def _refuse_absent(name: str, data_dir: str | None) -> None:

@@ -14,6 +14,7 @@ from adabest.runs.execution import start
 from adabest.runs.keywords import Settings
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
+from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.resolution import resolve
 
 
@@ -57,6 +58,7 @@ def make_run(settings: dict[str, Any], *, callbacks: Sequence[Callback] = (), sh
     """What ``run`` does, with settings from wherever, hyper-parameters among them."""
     folder, replace = settings.pop("out", None), settings.pop("overwrite", False)
     complete, components = resolve(settings)
+    warn_of_idle_settings(settings, [complete])
     place = (
         Path(folder)
         if folder

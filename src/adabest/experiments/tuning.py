@@ -18,6 +18,7 @@ from adabest.runs.keywords import Settings
 from adabest.runs.results_file import CHOICES, write_choices
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
+from adabest.runs.settings.idle_settings import warn_of_idle_settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +89,9 @@ def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: boo
     asked = Asked.taken_from(settings, "tune")
     what = {name: settings.pop(name, None) for name in ("vary", "space", "trials")}
     search = plan_search(settings, **what, seeds=asked.seeds, lanes=asked.lanes)
-    with begun(asked, search.plan(search.points), search.what, settings) as folder:
+    planned = search.plan(search.points)
+    warn_of_idle_settings(settings, planned.configs(), asked.seeds)
+    with begun(asked, planned, search.what, settings) as folder:
         tried = try_points(search, folder, overwrite=asked.overwrite, unverified=unverified, show=show)
         return _report(tried, ranked=bool(search.what["space"]))
 

@@ -1,9 +1,13 @@
 """Partitions of a data set: the samples of each client, and which clients train and which validate."""
 
+import dataclasses
 import functools
 import hashlib
 import math
+import random as python_random
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +137,8 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
         indices, sizes = _natural(owners, total, scheme)
     else:
         sizes = _sizes(len(labels), total, scheme)
-        indices = _dealt(Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards), scheme.partitioner)
+        deal = Deal(labels, classes, sizes, scheme.alpha, scheme.seed, scheme.shards)
+        indices, sizes = _dealt(deal, scheme.partitioner)
     owner = np.repeat(np.arange(total), sizes)
     roles = random.order(random.bits(scheme.seed, Purpose.ROLES, np.arange(total)))
     training, validation = np.sort(roles[: scheme.clients]), np.sort(roles[scheme.clients :])
@@ -177,27 +182,116 @@ def _refuse_too_large(samples: int, classes: int, clients: int, scheme: Scheme) 
     refuse_beyond_memory("the partition", parts, "take fewer clients or shards, or data with fewer classes")
 
 
-def _dealt(deal: Deal, name: str) -> np.ndarray:
-    """The sample indices that a partitioner returns, checked, since it may be a user's own.
+_RIGHT = (
+    "a partitioner takes a Deal and returns one list of sample indices for each client, or one array of a sample index "
+    "for every place of every client"
+)
+
+
+def _dealt(deal: Deal, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The sample indices that a partitioner returns and how many of them each client has.
+
+    Built-in ones are tested to keep their promises. The result of a user's own is checked.
 
     Raises:
-        InputError: If they aren't one index for every place, or the partitioner raised an exception.
+        InputError: If a sample or a client is wrong, a second call gives another partition, or the partitioner raised
+            an exception.
     """
-    right = "a partitioner takes a Deal and returns one sample index for every place of every client, as whole numbers"
     partitioner = PARTITIONERS.find(name)
+    if name in PARTITIONERS.builtin:
+        return np.asarray(partitioner(deal)).astype(np.int64, copy=False), deal.sizes
+    labels, sizes = deal.labels.view(), deal.sizes.copy()
+    labels.flags.writeable = False  # they are the data set's own
+    guarded = dataclasses.replace(deal, labels=labels, sizes=sizes)
+    before = _global_generators()
     with blaming("partition", name):
-        found: np.ndarray = np.asarray(partitioner(deal))
-    places = int(deal.sizes.sum())
-    if found.dtype.kind not in "iu" or found.shape != (places,):
+        first = partitioner(guarded)
+    if _global_generators() != before:
         raise InputError(
-            f"partition {name!r} gave {found.dtype} of shape {found.shape}, not whole numbers of shape {(places,)}; "
-            f"{right}"
+            f"partition {name!r} draws from a global random generator, so a run could not be repeated; draw from "
+            "deal.generator(), which the partition's seed determines"
         )
-    if int(found.min()) < 0 or int(found.max()) >= len(deal.labels):
+    with blaming("partition", name):
+        second = partitioner(guarded)
+    found = [_checked(deal, name, one) for one in (first, second)]
+    if not all(np.array_equal(one, other) for one, other in zip(*found, strict=True)):
         raise InputError(
-            f"partition {name!r} gave sample indices from {found.min()} to {found.max()}, but there are samples from 0 "
-            f"to {len(deal.labels) - 1}; {right}"
+            f"partition {name!r} gave another partition when it was called a second time with the same Deal; draw from "
+            "deal.generator(), which the partition's seed determines, and keep nothing between calls"
         )
+    return found[0]
+
+
+def _global_generators() -> tuple[Any, ...]:
+    """The states of the generators that all code of a process shares."""
+    state: Any = np.random.get_state(legacy=True)
+    kind, words, *rest = state
+    torch = sys.modules.get("torch")
+    return kind, words.tobytes(), rest, python_random.getstate(), torch and torch.get_rng_state().numpy().tobytes()
+
+
+def _checked(deal: Deal, name: str, dealt: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What a user's partitioner returned, as sample indices and the number of each client's."""
+    places, clients = int(deal.sizes.sum()), len(deal.sizes)
+    if isinstance(dealt, list | tuple) and any(np.ndim(part) if _is_array(part) else True for part in dealt):
+        if len(dealt) != clients:
+            raise InputError(
+                f"partition {name!r} gave lists for {len(dealt)} clients, but there are {clients}, those to validate "
+                f"with among them; {_RIGHT}"
+            )
+        parts = [_whole_numbers(name, f"client {client}", part) for client, part in enumerate(dealt)]
+        empty = [client for client, part in enumerate(parts) if not len(part)]
+        if empty:
+            raise InputError(
+                f"partition {name!r} gave client {empty[0]} no sample{_and_others(empty)}; each needs at least one"
+            )
+        found, sizes = np.concatenate(parts), np.array([len(part) for part in parts])
+    else:
+        found, sizes = _whole_numbers(name, "all clients", dealt), deal.sizes
+        if len(found) != places:
+            raise InputError(
+                f"partition {name!r} gave an array of {len(found)} sample indices, but deal.sizes has {places} places "
+                f"for {clients} clients; {_RIGHT}"
+            )
+    owner = np.repeat(np.arange(clients), sizes)
+    outside = np.flatnonzero((found < 0) | (found >= len(deal.labels)))
+    if len(outside):
+        raise InputError(
+            f"partition {name!r} gave client {owner[outside[0]]} the sample index {found[outside[0]]}, but there are "
+            f"samples from 0 to {len(deal.labels) - 1}"
+        )
+    order = np.argsort(found, kind="stable")
+    doubled = np.flatnonzero(found[order[1:]] == found[order[:-1]])
+    if len(doubled):
+        one, other = order[doubled[0]], order[doubled[0] + 1]
+        to = (
+            f"to client {owner[one]} and to client {owner[other]}"
+            if owner[one] != owner[other]
+            else (f"twice to client {owner[one]}")
+        )
+        raise InputError(f"partition {name!r} gave the sample {found[one]} {to}; a sample has one place at most")
+    return found, sizes
+
+
+def _is_array(part: Any) -> bool:
+    return not isinstance(part, list | tuple | range)
+
+
+def _and_others(clients: list[int]) -> str:
+    return f", nor {len(clients) - 1} others" if len(clients) > 1 else ""
+
+
+def _whole_numbers(name: str, whose: str, values: Any) -> np.ndarray:
+    """Sample indices as int64."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # a ragged list
+        found = np.empty((), dtype=object)
+    if not found.size and found.ndim == 1:
+        return np.empty(0, dtype=np.int64)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        got = f"{found.dtype} of shape {found.shape}" if found.dtype != object else f"a {type(values).__name__}"
+        raise InputError(f"partition {name!r} gave {got} for {whose}, not a list of whole numbers; {_RIGHT}")
     return found.astype(np.int64, copy=False)
 
 

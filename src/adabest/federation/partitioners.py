@@ -1,7 +1,8 @@
 """Partitioners: functions that deal the training samples to clients.
 
 A partitioner takes a ``Deal`` and returns one sample index for every place, the places of client 0 first. All of these
-terminate, use no sample twice, and give each client exactly its size.
+terminate, use no sample twice, and give each client exactly its size. A partitioner of a user's own may instead return
+one list of sample indices for each client, of sizes that it chooses.
 """
 
 import bisect
@@ -44,6 +45,10 @@ class Deal:
         """A random permutation of ``range(count)``; ``what`` tells one use from another."""
         return random.order(random.bits(self.seed, Purpose.PARTITION, what, np.arange(count)))
 
+    def generator(self) -> np.random.Generator:
+        """A generator of its own for a partitioner of a user's own; the same seed gives the same draws."""
+        return random.numpy_generator(self.seed, Purpose.PARTITION, _OWN)
+
     def priors(self) -> np.ndarray:
         """Every client's class prior, a row of Dirichlet(α)."""
         generator = random.numpy_generator(self.seed, Purpose.PARTITION, _PRIORS)
@@ -51,9 +56,10 @@ class Deal:
 
 
 # The purposes of a partition's draws. They are part of every partition: never renumber, only append.
-_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES, _SHARDS, NATURAL_CLIENTS = range(8)
+_SAMPLES, _PLACES, _UNIFORMS, _PRIORS, _LEGACY, SIZES, _SHARDS, NATURAL_CLIENTS, _OWN = range(9)
 
-Partitioner = Callable[[Deal], np.ndarray]
+# An array, or of a user's own also a list for each client, which ``cut`` checks.
+Partitioner = Callable[[Deal], Any]
 
 
 def iid(deal: Deal) -> np.ndarray:

@@ -57,9 +57,9 @@ class SharedSettings(TypedDict, total=False):
     """
 
     partition: str | None
-    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
-    each.
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural for a
+    data set that comes split by client. By default natural for such a data set, else dirichlet, or iid where samples
+    don't have one label each.
     """
 
     alpha: float
@@ -262,9 +262,9 @@ class PartitionSettings(TypedDict, total=False):
     """
 
     partition: str | None
-    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set that comes
-    split by client. By default natural for such a data set, else dirichlet, or iid where samples don't have one label
-    each.
+    """How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural for a
+    data set that comes split by client. By default natural for such a data set, else dirichlet, or iid where samples
+    don't have one label each.
     """
 
     alpha: float

@@ -1,6 +1,6 @@
 """Heat maps of partitions: how many samples of each class each client has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ class HeatMap:
         held_out: Which share of each column's clients validates.
         clients: How many clients a column stands for; the last one may have fewer.
         why: Why the counts are unknown.
+        names: The names of the classes, where they have some.
     """
 
     statistics: Mapping[str, Any]
@@ -32,6 +33,7 @@ class HeatMap:
     held_out: list[float] = field(default_factory=list)
     clients: int = 1
     why: str = ""
+    names: Sequence[str] = ()
 
     @property
     def cells(self) -> int:

@@ -469,7 +469,7 @@
   }
 
   figures.forEach((figure, number) => {
-    const { counts, heldOut, clients } = data.maps[number];
+    const { counts, heldOut, clients, names } = data.maps[number];
     const cells = figure.querySelector(".cells");
     const readout = figure.querySelector(".readout");
     cells?.addEventListener("pointermove", (event) => {
@@ -479,7 +479,7 @@
       const row = at((box.bottom - event.clientY) / box.height, counts.length);
       const samples = counts.map((counted) => counted[column]).reduce((sum, count) => sum + count, 0);
       const who = clients === 1 ? `this ${heldOut[column] ? "validation" : "training"} client` : `these ${clients} clients, on average`;
-      readout.textContent = `Class ${row}: ${plain(counts[row][column])} of ${plain(samples)} samples of ${who}`;
+      readout.textContent = `Class ${names[row] ?? row}: ${plain(counts[row][column])} of ${plain(samples)} samples of ${who}`;
     });
     cells?.addEventListener("pointerleave", () => (readout.textContent = ""));
   });

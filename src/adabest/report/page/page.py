@@ -22,6 +22,7 @@ from adabest.report.table import Table, common_target, comparison_table, sweep_t
 _WORDS: dict[Ending, str] = {"diverged": "diverged", "early": "ended early", "unfinished": "unfinished"}
 _SYMBOLS: dict[Ending, str] = {"diverged": "×", "early": "●", "unfinished": "○"}
 _STATISTICS = {"samples_per_client": "samples per client: least, mean, most"}
+_LETTERS = 16  # of a class's name beside a heat map
 _LONG = 40  # letters; what is longer has a line of its own
 _FINGERPRINT = 12  # of its digits are enough to tell it from others
 
@@ -50,7 +51,7 @@ def page_text(
         "dashes": [dashes.svg for dashes in LINE_DASHES],
         "colours": len(LINE_COLOURS),
         **curves(entries),
-        "maps": [{"counts": one.counts, "heldOut": one.held_out, "clients": one.clients} for one in maps],
+        "maps": [_map_data(one) for one in maps],
     }
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
@@ -187,13 +188,23 @@ def _map_name(one: HeatMap, maps: Sequence[HeatMap]) -> str:
     return ", ".join(words) or str(one.settings.get("partition"))
 
 
+def _map_data(one: HeatMap) -> dict[str, Any]:
+    return {"counts": one.counts, "heldOut": one.held_out, "clients": one.clients, "names": list(one.names)}
+
+
+def _class_name(one: HeatMap, number: int) -> str:
+    """A class's name, cut to the room beside a map, or its number."""
+    name = one.names[number] if one.names else str(number)
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+
+
 def _map(number: int, one: HeatMap) -> str:
     facts = _facts(_statistics(one.statistics))
     picture = f'<p class="absent">The heat map of this partition can’t be shown: {_escaped(one.why)}.</p>'
     if one.counts is not None:
         classes = len(one.counts)
         ticks = range(classes) if classes <= 20 else (0, classes - 1)
-        labels = "".join(f"<span>{tick}</span>" for tick in ticks)
+        labels = "".join(f"<span>{_escaped(_class_name(one, tick))}</span>" for tick in ticks)
         columns = "one column per client" if one.clients == 1 else f"one column per {one.clients} clients, their mean"
         picture = (
             f'<div class="map"><div class="ticks" aria-hidden="true">{labels}</div>'

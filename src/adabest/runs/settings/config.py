@@ -126,9 +126,9 @@ class Config:
         str | None,
         Meaning(
             "clients",
-            "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, or natural for a data set "
-            "that comes split by client. By default natural for such a data set, else dirichlet, or iid where samples "
-            "don't have one label each.",
+            "How samples are dealt to clients: dirichlet, dirichlet-legacy, shards, iid, module:function, or natural "
+            "for a data set that comes split by client. By default natural for such a data set, else dirichlet, or iid "
+            "where samples don't have one label each.",
             task=True,
             partition=True,
             names=True,

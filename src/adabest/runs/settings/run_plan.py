@@ -27,6 +27,10 @@ class Plan:
     runs: dict[str, tuple[Config, Components]]
     entries: dict[str, list[str]]
 
+    def configs(self) -> list[Config]:
+        """The configurations of the runs."""
+        return [config for config, _ in self.runs.values()]
+
 
 def plan_algorithms(
     algorithms: Sequence[str | Algorithm], settings: Mapping[str, Any], seeds: Sequence[int] | None = None

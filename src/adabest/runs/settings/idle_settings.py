@@ -1,0 +1,86 @@
+"""Idle settings: those that were given and change nothing, because of another setting. Each is a warning."""
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from adabest.data.loading import uses_data_dir
+from adabest.federation.partition import NATURAL
+from adabest.federation.partitioners import PARTITIONERS
+from adabest.federation.sampling import SAMPLERS
+from adabest.runs.settings.config import SETTINGS, Config
+
+_WITH_PRIORS = ("dirichlet", "dirichlet-legacy")
+_OF_TORCHRUN = "WORLD_SIZE"  # torchrun sets it for the processes that it starts
+
+
+def warn_of_idle_settings(
+    given: Mapping[str, Any], configs: Iterable[Config], seeds: Sequence[int] | None = None
+) -> None:
+    """Warns of each setting that was given and changes nothing in any run.
+
+    A setting at its default isn't told of: whether it has an effect or not, the runs are what was asked for.
+
+    Args:
+        given: The settings that were given, and those that are varied, by name.
+        configs: The complete configurations of the runs.
+        seeds: The seeds of the runs, if there are several in place of ``seed``.
+    """
+    found = [dict(_idle(config)) for config in configs]
+    idle = {name: why for name, why in (found[0] if found else {}).items() if all(name in one for one in found)}
+    if seeds and given.get("seed") not in (None, SETTINGS["seed"].default):
+        idle["seed"] = "the seeds of these runs are those of seeds"
+    for name, why in idle.items():
+        if name in given and _is_changed(name, given[name]):
+            warnings.warn(f"{name} has no effect: {why}", stacklevel=2)
+
+
+def _is_changed(name: str, value: Any) -> bool:
+    default = SETTINGS[name].default
+    return bool(value != (list(default) if isinstance(default, tuple) and isinstance(value, list) else default))
+
+
+def _idle(config: Config) -> Iterator[tuple[str, str]]:
+    """The settings that change nothing with these values of the others, and why; code of a user's own reads any."""
+    yield from _idle_of_clients(config)
+    yield from _idle_of_rounds(config)
+    yield from _idle_of_machine(config)
+    if not uses_data_dir(config.dataset):
+        yield "data_dir", "only the published data sets are looked for there, and this one isn't one of them"
+
+
+def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
+    partition = str(config.partition)
+    if partition == NATURAL or partition in PARTITIONERS.builtin:
+        if partition not in _WITH_PRIORS:
+            yield "alpha", f"partition {partition} has no Dirichlet priors; dirichlet and dirichlet-legacy have"
+        if partition != "shards":
+            yield "shards", f"partition {partition} cuts no shards; partition shards does"
+        if partition != NATURAL and config.unbalance == 0:
+            yield "local_steps", "all clients have the same number of samples, and so the same number of steps"
+    if config.participation == 1 and config.sampler in SAMPLERS.builtin:
+        yield "sampler", "with participation = 1, every client that is present takes part in every round"
+
+
+def _idle_of_rounds(config: Config) -> Iterator[tuple[str, str]]:
+    if config.rounds == 1:
+        yield "churn", "clients come and go between two rounds, and there is only one"
+        yield "learning_rate_decay", "the learning rate falls from round to round, and there is only one"
+    if config.stop_after is not None and config.stop_after >= config.rounds:
+        yield "stop_after", f"no run of {config.rounds} rounds is {config.stop_after} rounds without a new best"
+    starts = [int(event.partition(":")[0]) for event in config.schedule if event.partition(":")[0].strip().isdecimal()]
+    if starts and len(starts) == len(config.schedule) and min(starts) > config.rounds:
+        yield "schedule", f"its first event is in round {min(starts)}, and there are only {config.rounds} rounds"
+
+
+def _idle_of_machine(config: Config) -> Iterator[tuple[str, str]]:
+    on_gpu = config.device.startswith("cuda")
+    if config.engine == "reference":
+        yield "clients_in_parallel", "the reference engine trains one client after another"
+    elif not on_gpu and config.precision == "bf16":
+        yield "clients_in_parallel", "with bf16 on a CPU, one client trains at a time"
+    if not on_gpu:
+        yield "client_device_memory", f"device {config.device} has no GPU memory; client_memory is what it uses"
+    if not on_gpu or _OF_TORCHRUN not in os.environ:
+        yield "backend", "it is for vectors on GPUs in a job of several processes, which torchrun starts"
