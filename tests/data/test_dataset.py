@@ -145,12 +145,21 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"y_train": np.zeros((6, 1), dtype=int)}, r"x_train \(6, 2, 2\) and y_train \(6, 1\)"),
+            ({"y_train": np.zeros((6, 1), dtype=int)}, r"y_train \(\(1,\), .* and y_test .* differ in shape or type"),
+            ({"y_train": np.zeros((6, 0), dtype=int)}, r"x_train \(6, 2, 2\) and y_train \(6, 0\)"),
             ({"y_train": np.zeros(5, dtype=int)}, r"x_train \(6, 2, 2\) and y_train \(5,\) should have the same"),
             ({"y_test": np.zeros(0, dtype=int), "x_test": np.zeros((0, 2, 2), dtype="f4")}, "non-zero number"),
             ({"y_train": np.array([0, 1, -2, 0, 1, 2])}, "y_train has the label -2; labels count from 0"),
-            ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test should hold whole numbers, not torch.float64"),
-            ({"y_test": np.array([True, False, True])}, "y_test should hold whole numbers, not torch.bool"),
+            (
+                {"y_test": np.array([0.0, 1.0, 2.0])},
+                "y_train .*int64.* and y_test .*float64.* differ",
+            ),
+            (
+                {"y_test": np.array([0j, 1j, 2j])},
+                "y_test should hold whole or floating-point numbers",
+            ),
+            ({"y_train": np.full(6, np.inf), "y_test": np.zeros(3)}, "y_train holds values that aren't finite"),
+            ({"y_train": np.full((6, 2), -1), "y_test": np.zeros((3, 2), int)}, "all labels of y_train are negative"),
             ({"x_train": np.full((6, 2, 2), np.nan, dtype="f4")}, "x_train holds values that aren't finite"),
             ({"x_test": np.full((3, 2, 2), 1e300)}, "x_test holds values that aren't finite"),
             ({"x_test": np.zeros((3, 4), dtype="f4")}, "differ in shape or type"),

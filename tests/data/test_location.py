@@ -127,6 +127,7 @@ class TestComparisons:
         own: dict[str, Any] = {"data_dir": str(data_dir), "lanes": 1, "engine": "reference"}  # heartbeats are counted
         return adabest.compare(algorithms=["fedavg", "adabest"], out=folder, show=False, **own, **SHORT)
 
+    @pytest.mark.filterwarnings("ignore:data_dir has no effect")  # the data set is a function of the test
     def test_all_runs_share_one_data_set(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded: list[Dataset] = []
 

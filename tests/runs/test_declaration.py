@@ -87,7 +87,7 @@ class TestDeclaredNames:
         assert ("clients_in_parallel", *sizes) == LIMIT_SETTINGS
         beside = {name for name, one in SETTINGS.items() if one.meaning.identity is not Identity.RESULT}
         assert beside == {*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS, "checkpoint_every", "threads", "device"}
-        assert COMPONENTS == ("dataset", "algorithm", "model", "loss")
+        assert COMPONENTS == ("dataset", "algorithm", "model", "task", "loss")
         assert tuple(name for name, one in SETTINGS.items() if one.meaning.size) == sizes
 
     def test_what_a_specification_leaves_open_decides_no_result_but_precision_and_how_often_is_evaluated(self) -> None:

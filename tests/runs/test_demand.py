@@ -274,17 +274,20 @@ class TestComponents:
         [
             ({"partition": "os:system"}, "partition 'os:system' raised TypeError"),
             ({"partition": "math:pi"}, "raised TypeError: 'float' object is not callable"),
-            ({"partition": "builtins:print"}, "gave object of shape ()"),
+            ({"partition": "builtins:print"}, "gave a NoneType for all clients, not a list of whole numbers"),
             ({"partition": "builtins:exit"}, "raised SystemExit"),
             (
                 {"partition": f"{__name__}:of_nobody"},
                 "raised LookupError: nobody is there (test_demand.py, line",
             ),
-            ({"partition": f"{__name__}:too_short"}, "gave int64 of shape (3,), not whole numbers of shape (1430,)"),
+            (
+                {"partition": f"{__name__}:too_short"},
+                "gave an array of 3 sample indices, but deal.sizes has 1430",
+            ),
             ({"partition": f"{__name__}:no_numbers"}, "gave float64 of shape (1430,)"),
             (
                 {"partition": f"{__name__}:beyond"},
-                "gave sample indices from 1437 to 2866, but there are samples from 0",
+                "gave client 0 the sample index 1437, but there are samples from 0",
             ),
             ({"sampler": "os:system"}, "the sampler 'os:system' raised TypeError"),
             ({"sampler": f"{__name__}:silent"}, "raised RuntimeError (test_demand.py"),

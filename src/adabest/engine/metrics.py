@@ -63,7 +63,7 @@ def measure(
     validation = evaluation.validation
     for name, field in ((first, "mean"), ("spread", "spread"), ("worst_tenth", "worst_tenth")):
         metrics[f"validation_{name}"] = None if validation is None else getattr(validation, field)
-    if validation is not None:
+    if validation is not None and validation.others:
         metrics |= {f"validation_{name}": value for name, value in validation.others.items()}
     numbers = {_CLOUD: _norm(after.cloud), _ESTIMATES: estimate_norms}
     if after.h is not None:

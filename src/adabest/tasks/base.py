@@ -4,7 +4,6 @@ The engines know objectives only through it, so the same round trains a network 
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -46,13 +45,13 @@ class ValidationScores(NamedTuple):
         mean: The mean.
         spread: The standard deviation.
         worst_tenth: The mean over the worst tenth of clients.
-        others: The means over clients of the user's own metrics, by name.
+        others: The means over clients of the user's own metrics, by name; None if there are none.
     """
 
     mean: float
     spread: float
     worst_tenth: float
-    others: Mapping[str, float] = MappingProxyType({})
+    others: Mapping[str, float] | None = None
 
 
 class Task(Protocol):

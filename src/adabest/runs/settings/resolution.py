@@ -84,9 +84,11 @@ def resolve(
     task = check_objective(objects.get("task") or make_objective(refuse_placeholder("task", config.task)))
     task.check_data(dataset)
     loss = objects.get("loss")
-    if loss is None and config.loss is not None:
-        loss = LOSSES.find(refuse_placeholder("loss", config.loss))
+    if loss is None:
+        refuse_placeholder("loss", config.loss or "")
     config = complete(config, dataset, algorithm, names_of(objects, dataset) | dict(names or {}))
+    if loss is None and config.loss is not None:
+        loss = LOSSES.find(config.loss)
     check_ranges(config)
     if config.stop_at is not None:
         task.metrics[0].check_value("stop_at", config.stop_at)
