@@ -1,7 +1,7 @@
 """Figures: curves of a comparison, and the heat map of a partition."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from adabest.runs.files.atomic_files import write_atomically
 
 _TOLD, _AGGREGATE = "", "aggregate_accuracy"  # the accuracy that each run is told by, and what stands in its place
 _BEST = 5  # of a sweep's entries have a line of their own
+_MOST_INSIDE = 6  # names that a legend beside the lines can have without hiding them
 
 
 def comparison_figure(entries: Entries, title: str = "") -> Figure:
@@ -49,7 +50,7 @@ def _curves(
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     accuracy, norm = figure.subplots(1, 2)
-    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(), strict=False):
+    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(entries), strict=True):
         look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
         if named is not None and number >= named:
             look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
@@ -61,10 +62,37 @@ def _curves(
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (accuracy, norm):
         tidy(axes)
-    accuracy.legend(frameon=False, loc="lower right")
+    _add_legend(figure, accuracy)
     if title:
         figure.suptitle(title, fontsize=10)
+    _say_what_marks_mean(figure, [accuracy, norm], entries.values())
     return figure
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """A legend among the lines, or beside the panels if it would hide them."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) <= _MOST_INSIDE:
+        axes.legend(frameon=False, loc="lower right")
+    else:
+        figure.set_size_inches(13.5, max(4.2, 0.24 * len(labels) + 1.0))
+        figure.legend(handles, labels, frameon=False, loc="outside right upper", fontsize="small")
+
+
+def _say_what_marks_mean(figure: Figure, panels: Iterable[Axes], groups: Collection[Sequence[Measured]]) -> None:
+    """A line below the panels: what bands, × and ● stand for, as far as there are any."""
+    words = []
+    if any(axes.collections for axes in panels):
+        counts = sorted({len(runs) for runs in groups if len(runs) > 1})
+        seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        words.append(f"lines: mean over {seeds} seeds; bands: ± one standard deviation (n − 1)")
+    ended = [run for runs in groups for run in runs if run.reason is not None]
+    if any(run.status == "diverged" for run in ended):
+        words.append("×: diverged")
+    if any(run.status != "diverged" for run in ended):
+        words.append("●: ended early")
+    if words:
+        figure.supxlabel("; ".join(words), fontsize=8, color="0.35")
 
 
 def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
@@ -77,7 +105,7 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
         present, accuracy, norm = panels[:, column]
         present.fill_between(*next(iter(entries.values()))[0].curve("present"), color="0.75", step="mid")
         present.set(title=name, ylim=(0, None))
-        for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
+        for (label, runs), (colour, style) in zip(entries.items(), looks(entries), strict=True):
             look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
             _draw_accuracy(accuracy, runs, _TOLD, look)
             draw_runs(norm, runs, "cloud_norm", look)
@@ -90,6 +118,7 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
         axes.set_ylabel(words)
     panels[1, -1].legend(frameon=False, loc="lower right", fontsize="small")
+    _say_what_marks_mean(figure, panels[1:].flat, [runs for entries in listed.values() for runs in entries.values()])
     return figure
 
 
