@@ -4,14 +4,13 @@ Needs Chromium or Chrome, its driver and selenium; skipped where one of them is 
 """
 
 import csv
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDTHS, Browser, find, needs_chromium, open_address, requests, start_chromium, styles
 from pages import make_run, store
 
 import adabest
@@ -20,36 +19,15 @@ from adabest.runs.settings.resolution import resolve
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here")
+pytestmark = needs_chromium
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1200,900",
-)
 DESKTOP, PHONE = (1200, 900), (360, 740)
-WIDTHS = [(390, 844), (1280, 900)]
 FOREIGN = "fed<b>avg</b>"
-
-Browser = Any
 
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = start_chromium(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
@@ -85,24 +63,10 @@ def opened(chromium: Browser) -> Open:
     """Opens a page, of which nothing is left from before, in a window of some size and in light or dark."""
 
     def open_page(path: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> Browser:
-        width, height = size
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}  # what moves can't be clicked
-        features = [{"name": name, "value": value} for name, value in wishes.items()]
-        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        chromium.get("about:blank")
-        for log in ("browser", "performance"):
-            chromium.get_log(log)
-        chromium.get(path.as_uri())
+        open_address(chromium, path.as_uri(), size, scheme)
         return chromium
 
     return open_page
-
-
-def find(browser: Browser, selector: str) -> list[Any]:
-    found: list[Any] = browser.find_elements("css selector", selector)
-    return found
 
 
 def button(browser: Browser, selector: str, words: str) -> Any:
@@ -115,19 +79,6 @@ def points(browser: Browser, entry: int) -> list[list[float]]:
     lines = find(browser, f"#plot path.line[data-entry='{entry}']")
     text = lines[0].get_attribute("d") if lines else ""
     return [[float(number) for number in point.split()] for point in re.findall(r"[\d.-]+ [\d.-]+", text)]
-
-
-def requests(browser: Browser) -> list[str]:
-    """The addresses that were asked for since the page was opened."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    return [one["request"]["url"] for one in sent]
-
-
-def styles(browser: Browser, selector: str, name: str) -> list[str]:
-    script = "return [...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e)[arguments[1]])"
-    found: list[str] = browser.execute_script(script, selector, name)
-    return found
 
 
 def brightness(colour: str) -> float:
