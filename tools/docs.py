@@ -1,11 +1,13 @@
 """What the docs site makes out of the package itself, so that no page can fall behind it.
 
 mkdocs loads this file for ``on_page_markdown``, which fills in what pages ask for with a comment such as
-``<!-- generated: commands -->``. mkdocstrings loads it for ``Docstrings``, which puts what docstrings say in
+``<!-- generated: commands -->``, and for ``on_page_content``, which typesets formulas, so that readers need neither a
+script nor a network for them. mkdocstrings loads it for ``Docstrings``, which puts what docstrings say in
 reStructuredText, tables and literal blocks, into Markdown.
 """
 
 import contextlib
+import html
 import inspect
 import io
 import os
@@ -29,12 +31,44 @@ _COLUMNS = "88"
 _MAKING_RUNS = ("run", "compare", "sweep", "tune")
 _RULE = re.compile(r"=+(?: +=+)+")
 _TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+_CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
+_BARRED = re.compile(r"(\w)((?:</span><span[^>]*>)?)\u0304")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fills in what a page asks for; what comes from a file of results is there already, and only its marks go."""
     markdown = re.sub(r"^<!-- (?:generated: results/.+|end) -->\n", "", markdown, flags=re.M)
     return re.sub(r"<!-- generated: (\S+) -->", lambda found: GENERATED[found[1]](), markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Typesets the formulas of a page, and lets letters with a bar read right in code."""
+    return with_bars_in_code(with_formulas(html))
+
+
+def with_formulas(text: str) -> str:
+    """HTML in which the formulas that Markdown's arithmatex marked are MathML, which browsers show by themselves."""
+    return _FORMULA.sub(lambda found: _mathml(html.unescape(found[3]).strip(), block=found[2] == "["), text)
+
+
+def _mathml(formula: str, *, block: bool) -> str:
+    from latex2mathml.converter import convert  # only where the site is built
+
+    return str(convert(formula, display="block" if block else "inline"))
+
+
+def with_bars_in_code(text: str) -> str:
+    """HTML in whose code a line is drawn over letters such as θ̄.
+
+    Fonts of equal width often put the combining bar beside its letter. It stays in the text, where it is copied and
+    read aloud, but isn't drawn.
+    """
+
+    def barred(found: re.Match[str]) -> str:
+        return f'<span class="barred">{found[1]}<span>\u0304</span></span>{found[2]}'
+
+    return _CODE.sub(lambda found: _BARRED.sub(barred, found[0]), text)
 
 
 def _commands() -> str:

@@ -108,5 +108,5 @@ def section(page: str, name: str) -> str:
 def rows_of(page: str, name: str) -> list[list[str]]:
     """The rows of all tables of a section."""
     (text,) = re.findall(rf'<section id="{name}">(.*?)</section>', page, re.DOTALL)
-    rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.DOTALL)
     return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]

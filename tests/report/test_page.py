@@ -70,8 +70,10 @@ class TestRealRuns:
         target = adabest.report.table.common_target(survivors)
         expected = comparison_table(compared.entries, target)
         head, *rows = rows_of(page, "results")
-        assert tuple(head) == expected.head
-        assert [row[1:] for row in rows] == [list(row[1:]) for row in expected.rows]
+        assert tuple(head[2:]) == expected.head[1:]
+        assert [row[2:] for row in rows] == [list(row[1:]) for row in expected.rows]
+        assert head[1] == "n"
+        assert [row[1] for row in rows] == ["2", "2", "2"]
 
     def test_the_heat_maps_are_the_partitions(self, page: str, compared: adabest.Comparison) -> None:
         maps = data_of(page)["maps"]
@@ -148,7 +150,7 @@ class TestRealRuns:
         swept = adabest.sweep(vary={"beta": [0.0, 0.9, "auto"]}, out=tmp_path / "sweep", show=False, **tiny())
         page = adabest.write_report(tmp_path, html=tmp_path / "page.html").read_text(encoding="utf-8")
         head, *rows = rows_of(page, "results")
-        assert head[1] == "validation %"
+        assert head[1:3] == ["n", "validation %"]
         assert [row[0] for row in rows] == [label.replace("0.0", "0") for label in swept.entries]
         assert [entry["label"] for entry in data_of(page)["entries"]] == [row[0] for row in rows]
 
@@ -191,7 +193,7 @@ class TestEntries:
             ]
         assert "<title>table1</title>" in page
         assert data_of(page)["lines"]["scored_accuracy"][0]["mean"] == [0.5, 0.8, 0.75, 0.9]
-        assert rows_of(page, "results")[1][:2] == [labels[0], "90.0 ± 0.0"]
+        assert rows_of(page, "results")[1][:3] == [labels[0], "2", "90.0 ± 0.0"]
         store(runs[0], tmp_path / "run")
         both = adabest.write_report([tmp_path / "run", tmp_path / "table1.json"], html=tmp_path / "p.html")
         found = data_of(both.read_text(encoding="utf-8"))["entries"]
@@ -231,19 +233,53 @@ class TestEntries:
         ]
         assert "4 of 5 runs didn’t end as planned" in page
         assert "didn’t end as planned" not in page_of(runs[-1])
-        assert rows_of(page, "results")[0][2] == "rounds to 90 %"  # what has no result can't lower it
+        assert rows_of(page, "results")[0][3] == "rounds to 90 %"  # what has no result can't lower it
 
     def test_nothing_measured_at_all(self) -> None:
         page = page_of(make_run({}, status="running"))
         assert data_of(page)["families"] == []
-        assert rows_of(page, "results")[1][:2] == ["fedavg", "– (running, round 0)"]
+        assert rows_of(page, "results")[1][:3] == ["fedavg", "1", "– (running, round 0)"]
         assert "No run has come far enough to have a partition." in page
 
     def test_colours_are_those_of_figures(self) -> None:
-        figure = comparison_figure({str(number): make_run() for number in range(len(LINE_COLOURS))})
-        assert tuple(line.get_color() for line in figure.axes[0].lines) == tuple(
-            colour.light for colour in LINE_COLOURS
-        )
+        names = ["adabest", "mine:Own", "fedavg", "mine:Other", "scaffold-m"]
+        runs = [make_run(algorithm=name) for name in names]
+        figure = comparison_figure(dict(zip(names, runs, strict=True)))
+        looks = [entry["look"] for entry in data_of(page_of(*runs))["entries"]]
+        drawn = [LINE_COLOURS[look % len(LINE_COLOURS)].light for look in looks]
+        assert [line.get_color() for line in figure.axes[0].lines] == drawn
+        assert len(set(drawn)) == 5
+
+    def test_seeds_are_counted_for_each_entry(self, tmp_path: Path) -> None:
+        runs = [make_run(algorithm="fedavg", seed=seed) for seed in (0, 1, 2)] + [make_run(algorithm="adabest")]
+        folders = [store(run, tmp_path / str(number)) for number, run in enumerate(runs)]
+        page = adabest.write_report(folders, html=tmp_path / "page.html").read_text(encoding="utf-8")
+        assert [row[:2] for row in rows_of(page, "results")[1:]] == [["fedavg", "3"], ["adabest", "1"]]
+        (title,) = re.findall("<title>(.*)</title>", page)
+        assert title.endswith(", 1 to 3 seeds")
+        page = adabest.write_report(folders[:3], html=tmp_path / "page.html").read_text(encoding="utf-8")
+        (title,) = re.findall("<title>(.*)</title>", page)
+        assert title.endswith(", seeds 0, 1, 2")
+
+    def test_cells_are_the_settings_in_which_entries_are_compared(self) -> None:
+        def cells(*runs: adabest.Run) -> list[str]:
+            return [entry["cell"] for entry in data_of(page_of(*runs))["entries"]]
+
+        both = [make_run(algorithm=name, alpha=alpha) for alpha in (0.1, 1.0) for name in ("fedavg", "adabest")]
+        assert cells(*both) == ["alpha=0.1", "alpha=0.1", "alpha=1", "alpha=1"]
+        assert cells(*both[::2]) == ["", ""]  # each would have one entry
+        assert cells(*both[:2]) == ["", ""]  # there is one
+        assert cells(*(make_run(algorithm="adabest", hyperparameters={"beta": beta}) for beta in (0.1, 0.2))) == [
+            "",
+            "",
+        ]
+        page = page_of(*both)
+        assert "<option>alpha=0.1</option><option>alpha=1</option>" in page
+        assert '<select id="cell">' not in page_of(*both[:2])
+        assert 'id="filters"' not in page_of(both[0])
+        first, second, third, fourth = (entry["look"] for entry in data_of(page)["entries"])
+        assert [look % 14 for look in (first, second)] == [look % 14 for look in (third, fourth)] == [0, 4]
+        assert len({first % 5, third % 5}) == len({second % 5, fourth % 5}) == 2
 
 
 class TestForeignWords:

@@ -4,14 +4,13 @@ Needs Chromium or Chrome, its driver and selenium; skipped where one of them is 
 """
 
 import csv
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDTHS, Browser, find, needs_chromium, open_address, requests, start_chromium, styles
 from pages import make_run, store
 
 import adabest
@@ -20,35 +19,15 @@ from adabest.runs.settings.resolution import resolve
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium isn't installed")
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here")
+pytestmark = needs_chromium
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1200,900",
-)
 DESKTOP, PHONE = (1200, 900), (360, 740)
 FOREIGN = "fed<b>avg</b>"
-
-Browser = Any
 
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = start_chromium(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
@@ -84,24 +63,10 @@ def opened(chromium: Browser) -> Open:
     """Opens a page, of which nothing is left from before, in a window of some size and in light or dark."""
 
     def open_page(path: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> Browser:
-        width, height = size
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
-        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}  # what moves can't be clicked
-        features = [{"name": name, "value": value} for name, value in wishes.items()]
-        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        chromium.get("about:blank")
-        for log in ("browser", "performance"):
-            chromium.get_log(log)
-        chromium.get(path.as_uri())
+        open_address(chromium, path.as_uri(), size, scheme)
         return chromium
 
     return open_page
-
-
-def find(browser: Browser, selector: str) -> list[Any]:
-    found: list[Any] = browser.find_elements("css selector", selector)
-    return found
 
 
 def button(browser: Browser, selector: str, words: str) -> Any:
@@ -114,19 +79,6 @@ def points(browser: Browser, entry: int) -> list[list[float]]:
     lines = find(browser, f"#plot path.line[data-entry='{entry}']")
     text = lines[0].get_attribute("d") if lines else ""
     return [[float(number) for number in point.split()] for point in re.findall(r"[\d.-]+ [\d.-]+", text)]
-
-
-def requests(browser: Browser) -> list[str]:
-    """The addresses that were asked for since the page was opened."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    return [one["request"]["url"] for one in sent]
-
-
-def styles(browser: Browser, selector: str, name: str) -> list[str]:
-    script = "return [...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e)[arguments[1]])"
-    found: list[str] = browser.execute_script(script, selector, name)
-    return found
 
 
 def brightness(colour: str) -> float:
@@ -331,6 +283,111 @@ def test_dark_is_dark(size: tuple[int, int], opened: Open, page: Path) -> None:
     before = styles(browser, "body", "backgroundColor")
     find(browser, "#scheme")[0].click()  # the reader may want the other one
     assert styles(browser, "body", "backgroundColor") != before
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine algorithms in one setting, with one seed or two, and two of them in another."""
+    place = tmp_path_factory.mktemp("cells")
+    names = ["fedavg", "fedprox", "scaffold", "scaffold-m", "scaffold-gradient", "feddyn", "adabest"]
+    names += ["mine:Own", "yours:FedFancyWithAVeryLongName"]
+    asked = [(name, 0.1, seed) for number, name in enumerate(names) for seed in range(1 + number % 2)]
+    for number, (name, alpha, seed) in enumerate([*asked, ("fedavg", 1.0, 0), ("adabest", 1.0, 0)]):
+        store(make_run(algorithm=name, alpha=alpha, seed=seed), place / f"{number:02}")
+    return adabest.write_report(place, html=place / "page.html")
+
+
+def visible(browser: Browser, selector: str) -> list[str]:
+    """The words of the elements that are to be seen, without swatches."""
+    return [one.text for one in find(browser, selector) if one.is_displayed()]
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_nothing_is_cut_at_any_width(size: tuple[int, int], opened: Open, cells: Path) -> None:
+    browser = opened(cells, size)
+    width, _ = size
+    assert browser.execute_script("return innerWidth") == width
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    script = """
+        const [, , both] = arguments;
+        const box = arguments[0].getBoundingClientRect();
+        const outside = (e) => { const r = e.getBoundingClientRect();
+            const sideways = r.left < box.left - 1 || r.right > box.right + 1;
+            return sideways || (both && (r.top < box.top - 1 || r.bottom > box.bottom + 1)); };
+        return [...arguments[0].querySelectorAll(arguments[1])].filter(outside).map((e) => e.textContent);
+    """
+    (side,) = find(browser, ".side")
+    assert len(find(browser, "#legend button")) == 11
+    assert browser.execute_script(script, side, "#legend button, #legend .label, #legend .value", True) == []
+    assert browser.execute_script(script, find(browser, ".panel")[0], "#legend button", True) == []
+    (results,) = find(browser, "#results .box")
+    assert browser.execute_script(script, results, "tbody th, tbody td", False) == []  # none is hidden sideways
+    rows = visible(browser, "#results tbody tr")
+    assert "90.0" in rows[0]
+    if width < 600:  # cards name their figures; their head is for those who listen
+        names = [cell.get_attribute("data-name") for cell in find(browser, "#results tbody tr:first-child td")]
+        assert names == ["n", "accuracy %", "rounds to 90 %", "sent MB", "‖θ‖", "‖h‖"]
+        shown = "return getComputedStyle(document.querySelector('#results td'), '::before').content"
+        assert browser.execute_script(shown) == '"n"'
+    assert browser.get_log("browser") == []
+    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "about:"))] == []
+
+
+def test_a_table_that_must_scroll_says_so(opened: Open, cells: Path) -> None:
+    browser = opened(cells, WIDTHS[1])
+    (results,) = find(browser, "#results .box")
+    (hint,) = find(browser, "#results .hint")
+    browser.execute_script("arguments[0].style.width = '300px'", results)
+    WebDriverWait(browser, 10).until(lambda _: hint.is_displayed())
+    assert "scrolls sideways" in hint.text
+    assert "more" in results.get_attribute("class").split()
+    script = "const [b] = arguments; b.scrollLeft = b.scrollWidth; const last = b.querySelector('td:last-child');"
+    reached = "return last.getBoundingClientRect().right - b.getBoundingClientRect().right"
+    assert browser.execute_script(script + reached, results) <= 1
+    WebDriverWait(browser, 10).until(lambda _: "more" not in results.get_attribute("class").split())
+    browser.execute_script("arguments[0].style.width = ''", results)
+    WebDriverWait(browser, 10).until(lambda _: not hint.is_displayed())
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_entries_are_filtered_by_word_and_by_cell(size: tuple[int, int], opened: Open, cells: Path) -> None:
+    browser = opened(cells, size)
+    assert [option.text for option in find(browser, "#cell option")] == ["all", "alpha=0.1", "alpha=1"]
+    find(browser, "#cell option")[2].click()
+    both = ["fedavg,alpha=1", "adabest,alpha=1"]
+    for place in ("#results", "#settings", "#environment"):
+        assert visible(browser, f"{place} tr[data-entry] th") == both
+    assert visible(browser, "#legend .label") == both
+    assert len(find(browser, "#plot path.line")) == 2
+    assert visible(browser, "#matching") == ["2 of 11 entries"]
+    colours = styles(browser, "#plot path.line", "stroke")
+    find(browser, "#words")[0].send_keys("AdaBest")
+    assert visible(browser, "#results tbody th") == both[1:]
+    assert len(find(browser, "#plot path.line")) == 1
+    find(browser, "#none")[0].click()
+    assert find(browser, "#plot path.line") == []
+    find(browser, "#every")[0].click()
+    find(browser, "#cell option")[0].click()
+    assert visible(browser, "#results tbody th") == ["adabest,alpha=0.1", "adabest,alpha=1"]
+    lines = styles(browser, "#plot path.line", "stroke")
+    assert lines == [colours[1]] * 2  # an algorithm keeps its colour in every cell
+    assert len(set(styles(browser, "#plot path.line", "strokeDasharray"))) == 2
+    find(browser, "#words")[0].send_keys(" nothing")
+    assert visible(browser, "#results tbody th") == []
+    assert "No entry is chosen." in find(browser, "#plot")[0].text
+    find(browser, "#words")[0].clear()
+    browser.execute_script("document.getElementById('words').dispatchEvent(new Event('input'))")
+    assert len(visible(browser, "#results tbody th")) == 11
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_twelve_entries_have_twelve_colours(scheme: str, opened: Open, tmp_path: Path) -> None:
+    for number in range(12):
+        store(make_run(algorithm="adabest", alpha=number + 1.0), tmp_path / f"{number:02}")
+    browser = opened(adabest.write_report(tmp_path, html=tmp_path / "page.html"), WIDTHS[1], scheme)
+    colours = styles(browser, "#plot path.line", "stroke")
+    assert len(set(colours)) == len(colours) == 12
 
 
 def test_nothing_to_draw(opened: Open, tmp_path: Path) -> None:

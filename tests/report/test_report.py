@@ -122,6 +122,28 @@ class TestFigures:
         assert np.asarray(norm.lines[1].get_xydata()).tolist() == [[2, 4], [4, 8], [6, 12]]
         assert accuracy.get_ylim()[0] == pytest.approx(0.849 - 0.12)  # so that the end can be told apart
 
+    def test_a_figure_says_what_its_bands_are(self) -> None:
+        other = make_run({2: 0.7, 4: 0.8, 6: 0.85, 8: 0.9})
+        assert comparison_figure({"one": RISING}).get_supxlabel() == ""
+        words = "lines: mean over 2 seeds; bands: ± one standard deviation (n − 1)"
+        assert comparison_figure({"one": [RISING, other], "two": SLOW}).get_supxlabel() == words
+        mixed = comparison_figure({"one": [RISING, other], "two": [RISING, other, other]})
+        assert "mean over 2 to 3 seeds" in mixed.get_supxlabel()
+        lost = dataclasses.replace(other, status="diverged", reason="lost")
+        assert comparison_figure({"one": lost}).get_supxlabel() == "×: diverged"
+
+    def test_a_long_legend_stands_beside_the_panels(self) -> None:
+        figure = comparison_figure({str(number): RISING for number in range(9)})
+        assert figure.axes[0].get_legend() is None
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == list("012345678")
+        figure.draw_without_rendering()
+        box = legend.get_window_extent()
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0
+        assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
+
     def test_nothing_to_draw(self, tmp_path: Path) -> None:
         assert save_figure(comparison_figure({"empty": EMPTY}), tmp_path / "figure")
 

@@ -1,6 +1,7 @@
 """Run groups: the runs of a comparison, a sweep or a tuning, each in a subfolder of one folder."""
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -241,11 +242,25 @@ def _way_to_resume(folder: Path, kind: Kind) -> str:
 
 
 def title_of(compared: Sequence[StoredRun]) -> str:
-    """A title: the settings that all runs share, and their seeds."""
-    seeds = sorted({run.config.seed for run in compared})
+    """A title: the settings that all runs share, and their seeds; how many there are, where entries have others."""
     parts = [_parts(run.config) for run in compared]
     shared = [part for number, part in enumerate(parts[0]) if all(other[number] == part for other in parts)]
-    return ", ".join([*shared, f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"])
+    return ", ".join([*shared, _seeds_in_words(compared)])
+
+
+def _seeds_in_words(compared: Sequence[StoredRun]) -> str:
+    """The seeds of all entries if they are the same; otherwise from how many to how many an entry has."""
+    by_entry: dict[str, list[int]] = {}
+    for run in compared:
+        settings = {
+            name: value for name, value in run.config.essence().items() if name not in ("seed", "partition_seed")
+        }
+        by_entry.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run.config.seed)
+    seeds = sorted({run.config.seed for run in compared})
+    counts = sorted({len(set(own)) for own in by_entry.values()})
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} seeds"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _parts(config: Config) -> list[str]:

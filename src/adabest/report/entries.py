@@ -31,6 +31,11 @@ class Measured(Protocol):
         ...
 
     @property
+    def algorithm(self) -> str:
+        """The name of its algorithm, without settings."""
+        ...
+
+    @property
     def score(self) -> str:
         """The model that is told of: ``scored``, ``aggregate``, ``cloud`` or ``averaged``."""
         ...

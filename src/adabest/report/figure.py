@@ -2,7 +2,7 @@
 
 import functools
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from adabest.runs.files.atomic_files import write_atomically
 
 _TOLD = ""  # the metric that each run is told by
 _BEST = 5  # of a sweep's entries have a line of their own
+_MOST_INSIDE = 6  # names that a legend beside the lines can have without hiding them
 
 
 class NotebookFigure(Figure):
@@ -73,7 +74,7 @@ def _curves(
     score, norm = figure.subplots(1, 2)
     everyone = [run for runs in entries.values() for run in runs]
     told = common_metric(everyone)
-    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(), strict=False):
+    for (number, (label, runs)), (colour, style) in zip(enumerate(entries.items()), looks(entries), strict=True):
         look: dict[str, Any] = {"color": colour, "linestyle": style, "linewidth": 1.6, "label": label}
         if named is not None and number >= named:
             look = {"color": "0.85", "linewidth": 0.8, "zorder": 1}
@@ -86,10 +87,37 @@ def _curves(
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (score, norm):
         tidy(axes)
-    score.legend(frameon=False, loc="lower right" if told.higher_is_better else "upper right")
+    _add_legend(figure, score, "lower right" if told.higher_is_better else "upper right")
     if title:
         figure.suptitle(title, fontsize=10)
+    _say_what_marks_mean(figure, [score, norm], entries.values())
     return figure
+
+
+def _add_legend(figure: Figure, axes: Axes, place: str = "lower right") -> None:
+    """A legend among the lines, or beside the panels if it would hide them."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) <= _MOST_INSIDE:
+        axes.legend(frameon=False, loc=place)
+    else:
+        figure.set_size_inches(13.5, max(4.2, 0.24 * len(labels) + 1.0))
+        figure.legend(handles, labels, frameon=False, loc="outside right upper", fontsize="small")
+
+
+def _say_what_marks_mean(figure: Figure, panels: Iterable[Axes], groups: Collection[Sequence[Measured]]) -> None:
+    """A line below the panels: what bands, × and ● stand for, as far as there are any."""
+    words = []
+    if any(axes.collections for axes in panels):
+        counts = sorted({len(runs) for runs in groups if len(runs) > 1})
+        seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        words.append(f"lines: mean over {seeds} seeds; bands: ± one standard deviation (n − 1)")
+    ended = [run for runs in groups for run in runs if run.reason is not None]
+    if any(run.status == "diverged" for run in ended):
+        words.append("×: diverged")
+    if any(run.status != "diverged" for run in ended):
+        words.append("●: ended early")
+    if words:
+        figure.supxlabel("; ".join(words), fontsize=8, color="0.35")
 
 
 def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
@@ -102,7 +130,7 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
         present, accuracy, norm = panels[:, column]
         present.fill_between(*next(iter(entries.values()))[0].curve("present"), color="0.75", step="mid")
         present.set(title=name, ylim=(0, None))
-        for (label, runs), (colour, style) in zip(entries.items(), looks(), strict=False):
+        for (label, runs), (colour, style) in zip(entries.items(), looks(entries), strict=True):
             look = {"color": colour, "linestyle": style, "linewidth": 1.4, "label": label}
             _draw_score(accuracy, runs, _TOLD, look)
             draw_runs(norm, runs, "cloud_norm", look)
@@ -115,6 +143,7 @@ def scenario_figure(scenarios: Mapping[str, Entries]) -> Figure:
     for axes, words in zip(panels[:, 0], ("present", "test accuracy", "‖θ‖"), strict=True):
         axes.set_ylabel(words)
     panels[1, -1].legend(frameon=False, loc="lower right", fontsize="small")
+    _say_what_marks_mean(figure, panels[1:].flat, [runs for entries in listed.values() for runs in entries.values()])
     return figure
 
 

@@ -1,19 +1,22 @@
 """Lines of figures: their looks, and one line for the runs of several seeds."""
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from adabest.report.entries import Measured, mean_curve
+from adabest.report.line_looks import looks_by_algorithm
 from adabest.report.palette import DIVERGED_MARKER, LINE_COLOURS, LINE_DASHES, STOPPED_MARKER
 
 
-def looks() -> Iterator[tuple[str, Any]]:
-    """A colour and a style for each line, without end."""
-    colours, styles = itertools.cycle(LINE_COLOURS), itertools.cycle(LINE_DASHES)
-    return ((colour.light, style.matplotlib) for colour, style in zip(colours, styles, strict=False))
+def looks(entries: Mapping[str, Sequence[Measured]]) -> list[tuple[str, Any]]:
+    """A colour and a style for the line of each entry: an algorithm's colour is the same in every figure."""
+    numbers = looks_by_algorithm([runs[0].algorithm if runs else label for label, runs in entries.items()])
+    return [
+        (LINE_COLOURS[look % len(LINE_COLOURS)].light, LINE_DASHES[look % len(LINE_DASHES)].matplotlib)
+        for look in numbers
+    ]
 
 
 def draw_runs(

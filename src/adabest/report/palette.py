@@ -1,7 +1,7 @@
 """One look for all figures and pages: colours, line styles and markers.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Line styles and markers survive
-black-and-white print.
+The first colours are those of Okabe and Ito, which colour-blind readers can tell apart. Those that come after them were
+chosen to be far from all before, as three kinds of eyes see them. Line styles and markers survive print in grey.
 """
 
 from typing import Any, NamedTuple
@@ -29,6 +29,13 @@ VERMILION = Colour("#D55E00", "#f0743e")
 GREEN = Colour("#009E73", "#1fbf92")
 PURPLE = Colour("#CC79A7", "#dd92bb")
 YELLOW = Colour("#F0E442", "#f0e442")
+INDIGO = Colour("#560499", "#8c51d9")
+RASPBERRY = Colour("#b4065f", "#cd2e73")
+PINE = Colour("#04510e", "#a3e9a2")
+NAVY = Colour("#082f54", "#547aa5")
+PLUM = Colour("#735684", "#e6c6fb")
+PERIWINKLE = Colour("#6e7ae5", "#7c89f6")
+BROWN = Colour("#795f28", "#8e733d")
 
 SOLID = Dashes("-", "none")
 DASHED = Dashes("--", "7 4")
@@ -36,8 +43,24 @@ DOTTED = Dashes(":", "2 3")
 DASH_DOTTED = Dashes("-.", "9 3 2 3")
 DASH_DOT_DOTTED = Dashes((0, (5, 1, 1, 1, 1, 1)), "10 3 2 3 2 3")
 
-# In this order lines get them. There are seven of one and five of the other, so 35 lines differ.
-LINE_COLOURS = (BLACK, GREY, BLUE, ORANGE, VERMILION, GREEN, PURPLE)
+# Look n has colour n modulo 14 and dashes n modulo 5, so 70 looks differ. Colours that colour-blind readers confuse,
+# such as grey and purple, differ in their dashes.
+LINE_COLOURS = (
+    BLACK,
+    GREY,
+    BLUE,
+    ORANGE,
+    VERMILION,
+    GREEN,
+    INDIGO,
+    PURPLE,
+    RASPBERRY,
+    PINE,
+    PERIWINKLE,
+    NAVY,
+    PLUM,
+    BROWN,
+)
 LINE_DASHES = (DASHED, DOTTED, DASH_DOTTED, DASH_DOT_DOTTED, SOLID)
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
 

@@ -117,6 +117,11 @@ class Result:
         return (self.metric,)
 
     @property
+    def algorithm(self) -> str:
+        """The name of its algorithm, without settings; that of its entry, if it was not kept."""
+        return str(self.settings.get("algorithm", self.entry))
+
+    @property
     def score(self) -> str:
         """The model that tables speak of."""
         return str(self.settings.get("score", "scored"))

@@ -82,6 +82,11 @@ class Run:
         return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
 
     @property
+    def algorithm(self) -> str:
+        """The name of its algorithm, without settings."""
+        return self.config.algorithm
+
+    @property
     def score(self) -> str:
         """The model that tables speak of."""
         return self.config.score

@@ -5,6 +5,7 @@
   const find = (id) => document.getElementById(id);
   const MANY = 12; // entries; of more, only some are drawn to begin with
   const FIRST = 8;
+  const BESIDE = 7; // names that stand beside the plot; more of them are below it, in columns
   const MARGIN = { top: 12, right: 24, bottom: 40 };
 
   const state = {
@@ -13,6 +14,7 @@
     shown: data.entries.map((_, number) => data.entries.length <= MANY || number < FIRST),
     log: false,
     whole: false,
+    matching: data.entries.map(() => true), // what the filters let through
     raised: null, // the entry whose line stands out
     round: null, // where the cursor is
   };
@@ -32,8 +34,8 @@
     return made;
   }
 
-  const colour = (entry) => `var(--line-${entry % data.colours})`;
-  const dash = (entry) => data.dashes[entry % data.dashes.length];
+  const colour = (entry) => `var(--line-${data.entries[entry].look % data.colours})`;
+  const dash = (entry) => data.dashes[data.entries[entry].look % data.dashes.length];
 
   function swatch(entry) {
     const made = svg("svg", { class: "swatch", viewBox: "0 0 34 10", "aria-hidden": "true" });
@@ -65,9 +67,10 @@
   function lines() {
     return (data.lines[metric()[0]] ?? [])
       .map((line, entry) => line && { ...line, entry, rounds: data.grids[line.grid] })
-      .filter((line) => line && state.shown[line.entry]);
+      .filter((line) => line && visible(line.entry));
   }
 
+  const visible = (entry) => state.shown[entry] && state.matching[entry];
   const drawable = (value) => value !== null && (!isLog() || value > 0);
   const isLog = () => state.log && family().scale === "number";
 
@@ -137,7 +140,7 @@
     picture = { root, width, height, drawn, rounds: [] };
     const limits = range(drawn);
     if (limits === null) {
-      const reason = state.shown.some(Boolean) ? "Nothing was measured." : "No entry is chosen.";
+      const reason = data.entries.some((_, entry) => visible(entry)) ? "Nothing was measured." : "No entry is chosen.";
       svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, root).textContent = reason;
       return say();
     }
@@ -360,7 +363,7 @@
       choose({});
     });
     const raised = (entry) => () => {
-      state.raised = entry !== null && state.shown[entry] ? entry : null;
+      state.raised = entry !== null && visible(entry) ? entry : null;
       raise();
     };
     for (const event of ["pointerenter", "focus"]) button.addEventListener(event, raised(number));
@@ -373,12 +376,13 @@
   function legend() {
     buttons.forEach((button, number) => {
       pressed(button, state.shown[number]);
+      button.parentElement.hidden = !state.matching[number];
       const line = data.lines[metric()[0]]?.[number];
       const last = line ? { value: line.mean.at(-1), spread: line.spread?.at(-1) } : null;
       button.querySelector(".value").textContent = last && last.value !== null ? reading(last) : "–";
     });
-    if (state.raised !== null && !state.shown[state.raised]) state.raised = null;
-    const count = state.shown.filter(Boolean).length;
+    if (state.raised !== null && !visible(state.raised)) state.raised = null;
+    const count = data.entries.filter((_, entry) => visible(entry)).length;
     find("count").textContent = `${count} of ${data.entries.length} shown`;
   }
 
@@ -415,10 +419,58 @@
   find("save").addEventListener("click", save);
   find("log").addEventListener("click", () => choose({ log: !state.log }));
   find("whole").addEventListener("click", () => choose({ whole: !state.whole }));
-  find("every").addEventListener("click", () => choose({ shown: data.entries.map(() => true) }));
-  find("none").addEventListener("click", () => choose({ shown: data.entries.map(() => false) }));
+  /** Shows or hides the entries that the filters let through; what they hide stays as it was. */
+  const turn = (is) => choose({ shown: state.shown.map((was, entry) => (state.matching[entry] ? is : was)) });
+  find("every").addEventListener("click", () => turn(true));
+  find("none").addEventListener("click", () => turn(false));
   document.querySelector(".all").hidden = data.entries.length < 2;
-  for (const head of document.querySelectorAll("th[data-entry]")) head.prepend(swatch(Number(head.dataset.entry)));
+  document.querySelector(".stage").classList.toggle("many", data.entries.length > BESIDE);
+  for (const head of document.querySelectorAll("th.entry")) head.prepend(swatch(Number(head.parentElement.dataset.entry)));
+
+  // --- Filters -------------------------------------------------------------------------------------------------------
+
+  const rows = [...document.querySelectorAll("tr[data-entry]")];
+
+  /** Lets through the entries of a cell whose labels have all the words that were typed. */
+  function filter() {
+    const words = find("words").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const cell = find("cell")?.value ?? "";
+    state.matching = data.entries.map((entry) => {
+      const label = entry.label.toLowerCase();
+      return (!cell || entry.cell === cell) && words.every((word) => label.includes(word));
+    });
+    const count = state.matching.filter(Boolean).length;
+    const narrowed = words.length > 0 || cell !== "";
+    // Of many entries only some are drawn to begin with, but all of those that somebody asks for, if they are few.
+    if (narrowed && count <= MANY && !state.matching.some((is, entry) => is && state.shown[entry])) {
+      state.shown = state.shown.map((was, entry) => was || state.matching[entry]);
+    }
+    find("matching").textContent = narrowed ? `${count} of ${data.entries.length} entries` : "";
+    for (const row of rows) row.hidden = !state.matching[Number(row.dataset.entry)];
+    if (data.families.length) choose({});
+    hints();
+  }
+
+  find("words")?.addEventListener("input", filter);
+  find("cell")?.addEventListener("change", filter);
+
+  // --- Tables that are wider than the page -----------------------------------------------------------------------------
+
+  const boxes = [...document.querySelectorAll(".box")];
+
+  /** Says of a table that it scrolls sideways, until its end is seen. */
+  function hints() {
+    for (const box of boxes) {
+      const more = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
+      box.classList.toggle("more", more);
+      box.nextElementSibling.hidden = box.scrollWidth - box.clientWidth <= 1;
+    }
+  }
+
+  for (const box of boxes) {
+    box.addEventListener("scroll", hints, { passive: true });
+    new ResizeObserver(hints).observe(box);
+  }
 
   // --- Heat maps -----------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ from string import Template
 from typing import Any
 
 from adabest.report.entries import common_metric, lacks_its_model, scores_of
+from adabest.report.line_looks import looks_by_algorithm, looks_by_cell
 from adabest.report.numbers import MISSING, as_text
 from adabest.report.page.curves import curves
 from adabest.report.page.heat_maps import HeatMap
-from adabest.report.page.page_runs import SEEDS, Ending, PageRun, common_and_other
+from adabest.report.page.page_runs import SEEDS, Ending, PageRun, common_and_other, entry_cells
 from adabest.report.palette import LINE_COLOURS, LINE_DASHES, style_variables
 from adabest.report.table import Table, common_target, comparison_table, sweep_table
 
@@ -47,7 +48,7 @@ def page_text(
     """
     shown = [one for group in entries.values() for one in group]
     data = {
-        "entries": [_entry_data(label, group) for label, group in entries.items()],
+        "entries": _entries_data(entries),
         "dashes": [dashes.svg for dashes in LINE_DASHES],
         "colours": len(LINE_COLOURS),
         **curves(entries),
@@ -62,11 +63,16 @@ def page_text(
         style=_asset("page.css"),
         summary=_summary(entries),
         trouble=_trouble(entries),
-        table=_table(_comparison(entries, target, by_validation), marked=True),
+        filters=_filters(entries),
+        table=_table(
+            _with_counts(_comparison(entries, target, by_validation), entries), range(len(entries)), swatch=True
+        ),
         notes=_notes(entries, by_validation),
         maps=_maps(maps),
         settings=_settings(entries),
-        runs=_table(_runs(entries), code=(2,)),
+        runs=_table(
+            _runs(entries), [number for number, group in enumerate(entries.values()) for _ in group], code=(2,)
+        ),
         environment=_environment(shown),
         version=_escaped(version("adabest")),
         data=json_for_script(data),
@@ -92,8 +98,33 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _entry_data(label: str, group: Sequence[PageRun]) -> dict[str, Any]:
-    return {"label": label, "runs": len(group), "endings": _endings(group)}
+def _entries_data(entries: Mapping[str, Sequence[PageRun]]) -> list[dict[str, Any]]:
+    algorithms = [group[0].run.algorithm for group in entries.values()]
+    cells = entry_cells(entries)
+    looks = looks_by_cell(algorithms, cells) if cells else looks_by_algorithm(algorithms)
+    return [
+        {"label": label, "runs": len(group), "endings": _endings(group), "look": look, "cell": cell}
+        for (label, group), look, cell in zip(entries.items(), looks, cells or [""] * len(entries), strict=True)
+    ]
+
+
+def _filters(entries: Mapping[str, Sequence[PageRun]]) -> str:
+    """Where the reader says which entries to see; nothing if there is only one."""
+    if len(entries) == 1:
+        return ""
+    cells = "".join(f"<option>{_escaped(cell)}</option>" for cell in dict.fromkeys(entry_cells(entries)))
+    choice = f'<label>Cell <select id="cell"><option value="">all</option>{cells}</select></label>' if cells else ""
+    return (
+        '<div class="filters" id="filters" role="search"><label>Entries with '
+        f'<input type="search" id="words" placeholder="a word or two" autocomplete="off"></label>{choice}'
+        '<span id="matching" role="status"></span></div>'
+    )
+
+
+def _with_counts(table: Table, entries: Mapping[str, Sequence[PageRun]]) -> Table:
+    """A table of entries with the number of seeds of each in its second column."""
+    rows = ((row[0], str(len(entries[row[0]])), *row[1:]) for row in table.rows)
+    return Table((table.head[0], "n", *table.head[1:]), tuple(rows), table.title)
 
 
 def _endings(group: Sequence[PageRun]) -> str:
@@ -165,7 +196,9 @@ def _notes(entries: Mapping[str, Sequence[PageRun]], by_validation: bool) -> str
     elif without:
         notes.append(f"{_escaped(', '.join(without))}: the run has no such model.")
     if any(len(group) > 1 for group in entries.values()):
-        notes.append("Runs that differ only in their seeds are taken together: mean ± standard deviation (n − 1).")
+        notes.append(
+            "Runs that differ only in their seeds are taken together: n of them, mean ± standard deviation (n − 1)."
+        )
     if by_validation:
         notes.append(f"Entries are in the order of validation {metric.words}, by which hyper-parameters are chosen.")
     return " ".join(notes)
@@ -236,7 +269,7 @@ def _settings(entries: Mapping[str, Sequence[PageRun]]) -> str:
             values = [_each_once(({**one.settings, **one.execution}).get(name) for one in group) for name in other]
             rows.append((label, *values))
         head = ("entry", *(name.replace("_", " ") for name in other))
-        parts.append(f"<h3>Different</h3>{_table(Table(head, tuple(rows)), marked=True)}")
+        parts.append(f"<h3>Different</h3>{_table(Table(head, tuple(rows)), range(len(rows)), swatch=True)}")
     return "".join(parts)
 
 
@@ -273,20 +306,32 @@ def _facts(facts: Mapping[str, Any]) -> str:
     return f'<dl class="facts">{"".join(items)}</dl>' if items else "<p>Nothing.</p>"
 
 
-def _table(table: Table, *, marked: bool = False, code: Iterable[int] = ()) -> str:
-    """A table in a box of its own, which scrolls if it must; ``marked`` rows are those of entries, in their order."""
+def _table(table: Table, entries: Sequence[int] = (), *, swatch: bool = False, code: Iterable[int] = ()) -> str:
+    """A table in a box of its own: it scrolls if it must, and its rows are cards where the page is narrow.
+
+    Args:
+        table: What it says.
+        entries: The number of the entry that each row belongs to, for tables of entries.
+        swatch: Whether rows show what their entry's line looks like.
+        code: The columns that are set like code.
+    """
     words = set(code)
     head = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in table.head)
     body = []
     for number, row in enumerate(table.rows):
-        entry = f' data-entry="{number}"' if marked else ""
-        cells = [f'<th scope="row"{entry}>{_escaped(row[0])}</th>']
+        mark = ' class="entry"' if swatch else ""
+        cells = [f'<th role="rowheader" scope="row"{mark}>{_escaped(row[0])}</th>']
         for column, cell in enumerate(row[1:], start=1):
             kind = ' class="code"' if column in words else ""
-            cells.append(f"<td{kind}>{_escaped(cell)}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    lines = f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
-    return f'<div class="box" tabindex="0"><table>{lines}</table></div>'
+            cells.append(f'<td role="cell"{kind} data-name="{_escaped(table.head[column])}">{_escaped(cell)}</td>')
+        entry = f' data-entry="{entries[number]}"' if entries else ""
+        body.append(f'<tr role="row"{entry}>{"".join(cells)}</tr>')
+    lines = f'<thead><tr role="row">{head}</tr></thead><tbody>{"".join(body)}</tbody>'
+    # Cards aren't laid out as a table, so browsers would forget that it is one if roles didn't say so.
+    return (
+        f'<div class="box" tabindex="0"><table role="table">{lines}</table></div>'
+        '<p class="hint" hidden>There is more to the right: the table scrolls sideways.</p>'
+    )
 
 
 def _escaped(text: str) -> str:

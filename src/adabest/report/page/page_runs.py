@@ -10,6 +10,7 @@ from adabest.report.entries import Measured
 from adabest.report.numbers import as_text
 from adabest.runs.files.folder import ENDED
 from adabest.runs.results_file import Results, without_places
+from adabest.runs.settings.config import SETTINGS
 from adabest.runs.stored_run import Run
 
 Ending = Literal["finished", "early", "diverged", "unfinished"]
@@ -29,6 +30,7 @@ class PageRun:
         partition: The statistics of its partition.
         data_dir: Where its data were looked for, if that was said.
         label: The name of its entry, if its settings don't make one.
+        cell: The setting in which its entry is compared, if that was said.
     """
 
     run: Measured
@@ -39,6 +41,7 @@ class PageRun:
     partition: Mapping[str, Any]
     data_dir: str | None = None
     label: str | None = None
+    cell: str | None = None
 
     @classmethod
     def of(cls, run: Run) -> "PageRun":
@@ -71,6 +74,7 @@ class PageRun:
                 environment={name: value for name, value in result.provenance.items() if value is not None},
                 partition=result.partition,
                 label=f"{result.cell}: {result.entry}" if several else result.entry,
+                cell=result.cell if several else None,
             )
             for result in results.runs
         ]
@@ -117,6 +121,22 @@ def page_entries(shown: Sequence[PageRun]) -> dict[str, list[PageRun]]:
         for group in repeats:
             entries[_unique_label(label, entries)] = sorted(group, key=_seeds)
     return entries
+
+
+def entry_cells(entries: Mapping[str, Sequence[PageRun]]) -> list[str]:
+    """The cell of each entry: the setting in which it is compared with others; no cells if there is nothing to choose.
+
+    Results say theirs. For other runs a cell is what tells their entries apart beside the algorithm and its own
+    settings, such as ``alpha=0.3``. Where no cell has two entries, as in a sweep over α, cells would be the entries.
+    """
+    firsts = [group[0] for group in entries.values()]
+    names = _distinguishing_settings([one.settings for one in firsts if one.cell is None])
+    own = [name for name in names if name != "algorithm" and name in SETTINGS]
+    cells = [
+        one.cell or ", ".join(f"{name}={as_text(one.settings[name])}" for name in own if name in one.settings)
+        for one in firsts
+    ]
+    return cells if 1 < len(set(cells)) < len(cells) else []
 
 
 def _unique_label(label: str, taken: Collection[str]) -> str:
