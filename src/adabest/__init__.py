@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from adabest.data.frame import from_frame
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
+    from adabest.experiments.algorithm_check import AlgorithmCheck, check
     from adabest.experiments.comparison import Comparison, compare
     from adabest.experiments.held_run import Run
     from adabest.experiments.partition import CutPartition, partition
@@ -79,6 +80,7 @@ _HOMES = {
     "algorithms.scaffold_m": ("ScaffoldM",),
     "data.dataset": ("Dataset", "Defaults", "from_arrays"),
     "errors": ("AdabestError", "InputError", "Interrupted"),
+    "experiments.algorithm_check": ("AlgorithmCheck", "check"),
     "experiments.comparison": ("Comparison", "compare"),
     "experiments.sweep": ("sweep",),
     "experiments.held_run": ("Run",),
@@ -107,6 +109,7 @@ __all__ = [
     "AdaBest",
     "AdabestError",
     "Algorithm",
+    "AlgorithmCheck",
     "Callback",
     "ClientContext",
     "Comparison",
@@ -147,6 +150,7 @@ __all__ = [
     "Vector",
     "Work",
     "__version__",
+    "check",
     "check_range",
     "compare",
     "datasets",

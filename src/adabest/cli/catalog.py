@@ -71,6 +71,10 @@ COMMANDS = {
         "Say which files of runs and of results are whole, and what can still be done.",
         lambda: import_module("adabest.cli.commands.verify"),
     ),
+    "check": Entry(
+        "Say what is wrong with an algorithm, by runs of a small made-up federation.",
+        lambda: import_module("adabest.cli.commands.check"),
+    ),
     "report": Entry(
         "Write a page of runs: curves, table, partitions, settings, environment.",
         lambda: import_module("adabest.cli.commands.report"),
