@@ -4,7 +4,7 @@ import functools
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -94,7 +94,7 @@ def _curves(
     return figure
 
 
-def _add_legend(figure: Figure, axes: Axes, place: str = "lower right") -> None:
+def _add_legend(figure: Figure, axes: Axes, place: Literal["lower right", "upper right"]) -> None:
     """A legend among the lines, or beside the panels if it would hide them."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) <= _MOST_INSIDE:
