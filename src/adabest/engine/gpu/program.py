@@ -234,6 +234,7 @@ class Program:
             beside()
             self._work(kind)
 
+        self._step.zero_()  # after a training it is beyond the last step, of which there are no samples
         with _torch_quiet():
             self._operators.compile_together(everything)
         self._step.zero_()
@@ -298,6 +299,7 @@ class Program:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
+            self._step.zero_()
             self._operators.compile_together(lambda: self._work(kind))
             for _ in range(_WARM_UP):
                 self._step.zero_()
