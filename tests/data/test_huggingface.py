@@ -103,8 +103,14 @@ class TestReading:
     def test_labels_may_be_numbers_or_texts(self, tmp_path: Path) -> None:
         number, text = datasets.Value("int64"), datasets.Value("string")
         plain = save(tmp_path / "numbers", samples(4, label=number, labels=(4, 1)), samples(1, label=number))
-        data = load_dataset(f"{plain},label=kind")
+        with pytest.raises(
+            InputError, match="no sample of y_train or y_test has the label 2 and 1 more, but some have 4"
+        ):
+            load_dataset(f"{plain},label=kind")
+        data = load_dataset(f"{plain},label=kind,classes=5")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([4, 1, 4, 1], [0], 5)
+        data = load_dataset(f"{plain},label=kind,labels=map")
+        assert (data.y_train.tolist(), data.y_test.tolist(), data.names) == ([2, 1, 2, 1], [0], ("0", "1", "4"))
         words = samples(4, label=text, labels=("eel", "cat")), samples(1, label=text, labels=("dog",))
         data = load_dataset(f"{save(tmp_path / 'words', *words)},label=kind")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([2, 0, 2, 0], [1], 3)
@@ -203,7 +209,8 @@ class TestMistakes:
             ("test_share=0", "test_share = 0 of 6 samples leaves none"),
             ("test_share=0.99", "test_share = 0.99 of 6 samples leaves none"),
             ("test_share=some", "test_share should be a number, not 'some'"),
-            ("labels=kind", "data set 'huggingface' has no option 'labels'; did you mean 'label'"),
+            ("labels=kind", "labels = 'kind' isn't one of its values; Known: count, map, numbers"),
+            ("lable=kind", "data set 'huggingface' has no option 'lable'; did you mean 'label'"),
             ("label=picture", "'picture' should hold a whole number or a text for every sample"),
         ],
     )

@@ -15,6 +15,8 @@ Labels = Literal["count", "map", "numbers"]
 # The most classes of a data set with fewer samples; no published one has as many. A larger label is damage or an
 # identifier: without this limit, each client would get a table with a count of every class below it.
 _MOST_UNSEEN_CLASSES = 100_000
+_LARGEST = 2**53  # from here on, float64 doesn't hold every whole number
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 def check_labels_option(title: str, labels: Any, classes: Any) -> None:
@@ -25,7 +27,9 @@ def check_labels_option(title: str, labels: Any, classes: Any) -> None:
     """
     words = get_args(Labels)
     if labels not in words:
-        raise InputError(f"{title}: labels = {shown(labels)} should be {', '.join(map(repr, words[:-1]))} or 'numbers'")
+        raise InputError(
+            f"{title}: labels = {shown(labels)} should be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}"
+        )
     if classes is None:
         return
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
@@ -86,8 +90,14 @@ def map_numbers(
     values, mapped = torch.unique(torch.cat([y_train, y_test]), return_inverse=True)
     kept = values.tolist()
     if names and not all(isinstance(value, int) and 0 <= value < len(names) for value in kept):
-        raise InputError(f"{title}: labels should count the {len(names)} names from 0; there are {kept[0]} to {kept[-1]}")
-    return mapped[: len(y_train)], mapped[len(y_train) :], tuple(names[value] if names else str(value) for value in kept)
+        raise InputError(
+            f"{title}: labels should count the {len(names)} names from 0; there are {kept[0]} to {kept[-1]}"
+        )
+    return (
+        mapped[: len(y_train)],
+        mapped[len(y_train) :],
+        tuple(names[value] if names else str(value) for value in kept),
+    )
 
 
 def refuse_gaps(title: str, y_train: Tensor, y_test: Tensor) -> None:
@@ -104,9 +114,9 @@ def refuse_gaps(title: str, y_train: Tensor, y_test: Tensor) -> None:
     if absent:
         more = f" and {len(absent) - 1:,} more" if len(absent) > 1 else ""
         raise InputError(
-            f"{title}: no sample of y_train or y_test has the label {absent[0]}{more}, but some have {len(counts) - 1}; "
-            "labels should count the classes from 0 without gaps. labels=map maps those that there are, in their order; "
-            f"if a class really has no sample, say how many there are, as in classes={len(counts)}"
+            f"{title}: no sample of y_train or y_test has the label {absent[0]}{more}, but some have "
+            f"{len(counts) - 1}; labels should count the classes from 0 without gaps. labels=map maps those that there "
+            f"are, in their order; if a class really has no sample, say how many there are, as in classes={len(counts)}"
         )
 
 
@@ -137,7 +147,3 @@ def finite_number(text: str) -> float | None:
         if "_" not in text and abs(value) <= _LARGEST_FLOAT:
             return value
     return None
-
-
-_LARGEST = 2**53  # from here on, float64 doesn't hold every whole number
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)

@@ -79,9 +79,7 @@ class TextSamples:
     vocabulary: tuple[str, ...]
 
 
-def read_texts(
-    title: str, texts: Sequence[str], test: np.ndarray, options: TextOptions, place: Place
-) -> TextSamples:
+def read_texts(title: str, texts: Sequence[str], test: np.ndarray, options: TextOptions, place: Place) -> TextSamples:
     """Makes samples of texts: one of each, or, to predict the next token, as many windows as each has.
 
     Args:
@@ -158,8 +156,9 @@ def _encoder(title: str, tokenizer: Any) -> tuple[Callable[[str], Any], int]:
             "to a list of whole numbers, or an object that has one called encode"
         )
     padding = getattr(found, "pad_token_id", None)
-    has_one = isinstance(padding, int) and not isinstance(padding, bool) and padding >= 0
-    return encode, padding if has_one else PADDING
+    if isinstance(padding, int) and not isinstance(padding, bool) and padding >= 0:
+        return encode, padding
+    return encode, PADDING
 
 
 def _checked(where: str, text: str, encode: Callable[[str], Any]) -> np.ndarray:
