@@ -411,8 +411,8 @@ def _check_targets(name: str, key: str, y: Tensor) -> None:
             raise InputError(f"data set {name}: {key} holds values that aren't finite")
     elif y.ndim == 1 and int(y.min()) < 0:
         raise InputError(
-            f"data set {name}: {key} has the label {int(y.min())}; labels count from 0. labels=map maps any numbers, in "
-            "their order"
+            f"data set {name}: {key} has the label {int(y.min())}; labels count from 0. labels=map maps any numbers, "
+            "in their order"
         )
     elif _highest(y) < 0:
         raise InputError(f"data set {name}: all labels of {key} are negative, which says that they aren't counted")

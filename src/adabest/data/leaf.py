@@ -1,9 +1,9 @@
 """LEAF's format: data split by client, as JSON.
 
 S. Caldas et al.: *LEAF: A Benchmark for Federated Settings* (2018), arXiv:1812.01097. Its scripts write two folders,
-``train`` and ``test``, of files with ``users``, ``num_samples`` and, in ``user_data``, lists x and y for each user. What
-x and y hold tells the data: numbers, as in FEMNIST; texts and the letter that follows each, as in Shakespeare; or tweets
-and their sentiments, as in Sent140.
+``train`` and ``test``, of files with ``users``, ``num_samples`` and, in ``user_data``, lists x and y for each user. It
+is told by what x and y hold which data they are: numbers, as in FEMNIST; texts and the letter that follows each, as in
+Shakespeare; or tweets and their sentiments, as in Sent140.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class _Split:
     """The samples of a split: arrays of inputs, or the texts of tweets; labels, and users."""
 
     kind: Kind
-    inputs: Sequence[Any]
+    inputs: Any
     labels: np.ndarray
     users: list[str]
 
@@ -48,6 +48,7 @@ class _Split:
 def leaf(
     path: Path,
     shape: tuple[int, ...] | None = None,
+    *,
     length: int | None = None,
     tokenizer: str | None = None,
     labels: Labels = "count",
