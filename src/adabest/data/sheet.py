@@ -375,7 +375,7 @@ def _classes(
         text = next(text for text in dict.fromkeys(texts) if whole_number(text) is None)
         raise InputError(
             f"{_place_of(sheets, column, text)}: the label {shown(text)} isn't a whole number, as others are; correct "
-            "it, or take every value for a class by labels=map"
+            "it, or take every value for a class by labels=map, or for a quantity by labels=numbers"
         )
     values = list(map(int, names))
     if classes is not None and values[0] >= 0:  # that they are below it is checked with all other arrays
