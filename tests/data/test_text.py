@@ -234,3 +234,23 @@ class TestTables:
         pandas.DataFrame({"body": [1, 2], "label": [0, 1]}).to_parquet(tmp_path / "n.parquet")
         with pytest.raises(InputError, match="the column 'body' holds int64; it should hold texts, as text= says"):
             load_dataset(f"table,path={tmp_path / 'n.parquet'},text=body,test_share=0.5")
+
+
+def test_a_run_with_a_tokenizer_is_resumed_by_a_call_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run_words.py").write_text(
+        "from torch import nn\n\n\ndef lengths(text):\n    return [len(word) for word in text.split()]\n\n\n"
+        "def reader(shape, classes):\n    return nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(6, classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = [f"{'word ' * (number % 3)}end,{number % 2}" for number in range(40)]
+    (tmp_path / "notes.csv").write_text("\n".join(["body,label", *rows]))
+    data = f"table,path={tmp_path / 'notes.csv'},text=body,length=3,tokenizer=run_words:lengths,test_share=0.2"
+    out = tmp_path / "run"
+    adabest.run(dataset=data, model="run_words:reader", clients=4, rounds=1, out=out, show=False)
+    with pytest.raises(InputError, match="'run_words:lengths' isn't imported: it was named by a file"):
+        adabest.resume(out, allow="run_words:reader", rounds=2, show=False)
+    resumed = adabest.resume(out, allow=["run_words:reader", "run_words:lengths"], rounds=2, show=False)
+    assert isinstance(resumed, adabest.Run)
+    assert resumed.round == 2
