@@ -17,7 +17,7 @@ import adabest
 from adabest.data.loading import load_dataset
 from adabest.errors import InputError, Interrupted
 from adabest.tasks.objectives.base import Objective
-from adabest.tasks.objectives.catalog import CLASSIFICATION
+from adabest.tasks.objectives.catalog import CLASSIFICATION, make_objective
 from adabest.tasks.objectives.metric import Metric
 from adabest.tasks.own_metrics import make_own_metrics
 
@@ -112,6 +112,15 @@ def test_names_of_sklearn_work_for_tokens_pixels_and_tasks_of_ones_own(tmp_path:
         assert 0 < done.final["scored_balanced_accuracy"] <= 1
     done = adabest.run(out=tmp_path / "own", task=TopTwo(), metrics=["f1_macro"], **SMALL)
     assert 0 < done.final["scored_f1_macro"] < done.final["scored_top_two"]
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_areas_under_curves_of_any_number_of_labels(labels: int) -> None:
+    (area,) = make_own_metrics(["roc_auc"], make_objective("multi-label"))
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(40, labels, generator=generator), torch.randn(40, labels, generator=generator) > 0
+    expected = sklearn.metrics.roc_auc_score(targets, outputs)
+    assert area.value(outputs, targets.long()) == pytest.approx(expected)
 
 
 def test_a_single_score_is_that_of_class_one() -> None:

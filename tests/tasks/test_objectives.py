@@ -209,6 +209,10 @@ class TestRefusals:
         with pytest.raises(InputError, match=words):
             make_objective(name).check_data(data(targets))
 
+    def test_tokens_in_bytes_which_are_taken_for_pixels(self) -> None:
+        with pytest.raises(InputError, match="give tokens in a wider type, such as int64"):
+            make_objective("next-token").check_data(data([[0, 1], [4, 3]], np.array([[0, 1], [2, 4]], np.uint8)))
+
     @pytest.mark.parametrize(
         ("name", "targets", "shape", "words"),
         [

@@ -124,8 +124,10 @@ def _of_sklearn(name: str, *, has_labels: bool) -> Function:
     estimators = _estimators()
 
     def score(outputs: Tensor, targets: Tensor) -> float:
-        if has_labels:
+        if has_labels and targets.shape[1] > 1:
             kind = estimators.labelled
+        elif has_labels:
+            kind, (outputs, targets) = estimators.classified, _by_place(outputs, targets[:, 0].long())
         elif targets.is_floating_point():
             kind = estimators.regressed
         else:
@@ -178,6 +180,10 @@ def _estimators() -> _Estimators:
             return True
 
     class Labelled(Classified):
+        def __init__(self, outputs: Tensor) -> None:
+            self.outputs = outputs
+            self.classes_ = np.tile([0, 1], (outputs.shape[1], 1))  # two of each label
+
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return (self.outputs[rows] > 0).long().numpy()
 
