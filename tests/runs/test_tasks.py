@@ -131,6 +131,13 @@ def test_a_task_given_as_an_object_has_its_own_loss(tmp_path: Path) -> None:
     passed = run(tmp_path / "passed", "own", task=Absolute(bound=0.4))
     assert passed.config.loss is None
     assert results(passed) == results(named)
+    with pytest.raises(Interrupted), ends_after(40):
+        run(tmp_path / "cut", "own", task=Absolute(bound=0.4), checkpoint_every=1)
+    with pytest.raises(InputError, match=r"adabest\.resume\(folder, task="):
+        adabest.resume(tmp_path / "cut", dataset=data_of("own"), show=False)
+    resumed = adabest.resume(tmp_path / "cut", dataset=data_of("own"), task=Absolute(bound=0.4), show=False)
+    assert isinstance(resumed, adabest.Run)
+    assert results(resumed) == results(named)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +238,14 @@ class TestRefusals:
     def test_classification_of_quantities(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="use --task regression"):
             run(tmp_path / "run", "regression", task="classification")
+
+    def test_cross_entropy_of_quantities(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"it is that of classes.*leave --loss out"):
+            run(tmp_path / "run", "regression", loss="cross-entropy")
+
+    def test_a_class_in_place_of_an_object(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"pass an object of it, as in Absolute\(\)"):
+            run(tmp_path / "run", "own", task=Absolute)
 
     def test_a_model_of_the_wrong_shape(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"outputs of shape \(42,\) for one .* 7 tokens at each of 6 places"):

@@ -69,6 +69,8 @@ def check_objective(thing: Any) -> Objective:
     Raises:
         InputError: If it isn't, or has no metrics.
     """
+    if isinstance(thing, type) and issubclass(thing, Objective):
+        raise InputError(f"task {thing.__name__} is a class; pass an object of it, as in {thing.__name__}()")
     if not isinstance(thing, Objective):
         raise InputError(
             f"task should be a name or an adabest.Objective, not a {type(thing).__name__}; a class of your own derives "
