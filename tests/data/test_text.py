@@ -255,4 +255,5 @@ def test_a_run_with_a_tokenizer_is_resumed_by_a_call_that_names_it(
     with pytest.raises(InputError, match="'run_words:lengths' isn't imported: it was named by a file"):
         adabest.resume(out, allow="run_words:reader", show=False)
     resumed = adabest.resume(out, allow=["run_words:reader", "run_words:lengths"], show=False)
+    assert isinstance(resumed, adabest.Run)
     assert resumed.status == "finished"
