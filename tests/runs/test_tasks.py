@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from torch import nn
 
 import adabest
 from adabest.data.dataset import from_arrays
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point
+from adabest.runs import build
 from adabest.runs.files.records import check_identity
 
 FILES = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
@@ -94,6 +97,21 @@ def test_the_gpu_program_agrees_on_a_cpu(tmp_path: Path, task: str) -> None:
     half, full = (run(tmp_path / precision, task, precision=precision).final for precision in ("bf16", "float32"))
     for name in (f"scored_{FIRST[task]}", f"train_{FIRST[task]}", "train_loss"):
         assert half[name] == pytest.approx(full[name], rel=0.05), name
+
+
+@every_task
+def test_clients_side_by_side_agree_with_the_reference(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of GPUs, with all clients of a round in it at once, some of which make fewer steps."""
+    changes = {"precision": "float64", "algorithm": "adabest", "participation": 1.0, "unbalance": 0.5}
+    reference = run(tmp_path / "reference", task, engine="reference", **changes)
+    monkeypatch.setattr(build, "CpuTrainer", lambda given, *others: GpuTrainer(given, Precision(), None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing falls back to one client after another
+        stacked = run(tmp_path / "stacked", task, **changes)
+    for name, value in reference.final.items():
+        assert stacked.final[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
 
 
 @every_task
