@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_tasks import TASKS, Absolute, data_of, settings_of
+from small_tasks import TASKS, Absolute, Language, data_of, settings_of
 from tiny_runs import ends_after
 from torch import nn
 
@@ -222,6 +222,22 @@ class TestLowerIsBetter:
 
 
 class TestReports:
+    def test_a_value_too_large_for_a_number_is_no_missing_model(self, tmp_path: Path) -> None:
+        def loud(shape: tuple[int, ...], classes: int) -> nn.Module:
+            model = Language(shape, classes)
+            nn.init.normal_(model.table.weight, std=1e4)
+            return model
+
+        settings = settings_of("next-token") | {"model": loud, "learning_rate": 1e-9, "evaluate_every": 1}
+        made = adabest.compare(algorithms=["fedavg"], out=tmp_path / "c", **settings)
+        (done,) = made.runs.values()
+        assert done.final["scored_loss"] > 710  # whose exponential is beyond float64
+        assert done.final["scored_perplexity"] is None
+        assert made.table.rows[0][1] == "–"
+        assert "perplexity isn’t defined, loss" in (done.folder / "log.txt").read_text(encoding="utf-8")
+        page = adabest.write_report(done.folder, html=tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "no scored model" not in page
+
     def test_the_page_speaks_of_the_metric(self, tmp_path: Path) -> None:
         run(tmp_path / "run", "next-token")
         page = adabest.write_report(tmp_path / "run", html=tmp_path / "page.html").read_text(encoding="utf-8")
