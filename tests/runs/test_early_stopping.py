@@ -168,7 +168,8 @@ class TestRuns:
         straight = run(tmp_path / "straight", stop_at=goal[0], **LONG)
         with dies_at(Records, "end", 0), pytest.raises(Killed):
             run(tmp_path / "killed", stop_at=goal[0], checkpoint_every=1, **LONG)
-        assert adabest.load(tmp_path / "killed").round == goal[1] - 1  # the last round isn't checkpointed
+        # The last round isn't checkpointed, and the checkpoint before may still have been on its way.
+        assert goal[1] - 2 <= adabest.load(tmp_path / "killed").round <= goal[1] - 1
         resume(tmp_path / "killed")
         assert results(tmp_path / "killed") == results(straight.folder)
         assert adabest.load(tmp_path / "killed").reason == straight.reason

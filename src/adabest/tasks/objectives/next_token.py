@@ -56,7 +56,8 @@ class NextToken(Objective):
         if y.is_floating_point() or y.ndim != 2:
             raise InputError(
                 f"data set {dataset.name}: y_train ({tuple(y.shape)}, {y.dtype}) should hold a row of tokens for each "
-                "sample, whole numbers [samples, length], and a negative one for padding"
+                "sample, whole numbers [samples, length], and a negative one for padding; of "
+                "texts, next_token=yes makes them"
             )
 
     def check_output(self, shape: tuple[int, ...], dataset: Dataset) -> None:
