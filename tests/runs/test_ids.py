@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 import adabest
 from adabest.data.dataset import Dataset, from_arrays
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.errors import InputError, Interrupted
+from adabest.runs import build
 from adabest.runs.files.records import check_identity
 
 LOWEST, HIGHEST, LENGTH = 900, 999, 6
@@ -128,6 +130,16 @@ def test_engines_agree(name: str, tmp_path: Path) -> None:
         one, other = (of.load_model(which, MODELS[name]((), 0)).state_dict() for of in (reference, batched))
         for key, value in one.items():
             torch.testing.assert_close(value, other[key], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["embedding", "transformer"])
+def test_clients_side_by_side_look_up_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"model": MODELS[name], "precision": "float64", "rounds": 2}
+    reference = run(tmp_path / "reference", engine="reference", **settings)
+    monkeypatch.setattr(build, "CpuTrainer", lambda task, *others: GpuTrainer(task, Precision(), None))
+    stacked = run(tmp_path / "stacked", **settings)
+    assert stacked.final["scored_loss"] == pytest.approx(reference.final["scored_loss"], rel=1e-9)
+    assert stacked.final["cloud_norm"] == pytest.approx(reference.final["cloud_norm"], rel=1e-9)
 
 
 def test_bfloat16_doesnt_touch_ids(tmp_path: Path) -> None:
