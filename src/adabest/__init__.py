@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
     from adabest.data.frame import from_frame
+    from adabest.data.huggingface import from_huggingface
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.algorithm_check import AlgorithmCheck, check
@@ -93,6 +94,7 @@ _HOMES = {
     "experiments.verification": ("verify",),
     "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.frame": ("from_frame",),
+    "data.huggingface": ("from_huggingface",),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
     "paper.forecast": ("Forecast", "forecast"),
@@ -157,6 +159,7 @@ __all__ = [
     "forecast",
     "from_arrays",
     "from_frame",
+    "from_huggingface",
     "illustrate",
     "list_runs",
     "load",

@@ -240,6 +240,7 @@ class TestBudgets:
         resume(tmp_path / "run")
         assert results(tmp_path / "run") == results(run(tmp_path / "straight").folder)
 
+    @pytest.mark.filterwarnings("ignore:client_device_memory has no effect")
     @pytest.mark.parametrize("how", ["toml", "command line", "python"])
     def test_budgets_have_the_same_name_everywhere(self, how: str, tmp_path: Path) -> None:
         sizes = {"client_memory": "1MiB", "client_device_memory": "2MiB", "client_disk": "3 MB"}

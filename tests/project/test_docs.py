@@ -102,7 +102,10 @@ def test_no_formula_is_taken_for_emphasis(site: Path) -> None:
 
 def test_every_metric_is_explained() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert tuple(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == METRICS
+    explained = tuple(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert explained[: len(METRICS)] == METRICS
+    of_local_tests = [f"local_global_{part}" for part in ("accuracy", "spread", "worst_tenth", "best_tenth")]
+    assert [*explained[len(METRICS) :]] == [*of_local_tests, "local_own_accuracy"]
 
 
 def test_every_file_of_a_run_is_explained() -> None:

@@ -101,6 +101,7 @@ class TestOneConfiguration:
         assert same == {"device"}  # there is only one to choose from here
 
     @pytest.mark.usefixtures("trusting")
+    @pytest.mark.filterwarnings("ignore:.* has no effect")  # not all of these settings can have one in the same run
     def test_python_file_and_command_line_say_the_same(self, tmp_path: Path) -> None:
         expected, _ = resolve(EVERYTHING)
         assert expected.flat() == EVERYTHING

@@ -207,6 +207,13 @@ def test_a_table_without_the_highest_id_is_refused_before_any_training(tmp_path:
         run(tmp_path / "run", model=lambda shape, classes: Embedded(rows=HIGHEST))
 
 
+def test_ids_in_bytes_are_refused_with_what_would_be_right(tmp_path: Path) -> None:
+    ids = (parities().x_train % 256).to(torch.uint8)
+    dataset = from_arrays(ids, parities().y_train, ids, parities().y_train)
+    with pytest.raises(InputError, match="ids are whole numbers of a type wider than bytes, such as int64"):
+        run(tmp_path / "run", dataset=dataset, model=lambda shape, classes: nn.Embedding(256, 2))
+
+
 def test_a_model_that_looks_nothing_up_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="numbers to compute with should be floating-point"):
         run(tmp_path / "run", model="mlp,hidden=8")

@@ -50,7 +50,7 @@ COMMANDS = {
         lambda: import_module("adabest.cli.commands.compare"),
     ),
     "sweep": Entry(
-        "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
+        "Run one algorithm with every combination of some values of its settings, ordered by validation score.",
         lambda: import_module("adabest.cli.commands.sweep"),
     ),
     "tune": Entry(

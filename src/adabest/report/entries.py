@@ -178,7 +178,7 @@ def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, lis
 
     def rank(runs: Sequence[Measured]) -> tuple[bool, float]:
         values = finals(runs, f"validation_{metric.name}")
-        worst = 0.0 if metric.is_share else metric.worst
-        return any(run.status == "diverged" for run in runs), -metric.goodness(fmean(values) if values else worst)
+        found = fmean(values) if values else metric.least
+        return any(run.status == "diverged" for run in runs), -metric.goodness(found)
 
     return dict(sorted(listed.items(), key=lambda entry: rank(entry[1])))

@@ -82,5 +82,5 @@ def _idle_of_machine(config: Config) -> Iterator[tuple[str, str]]:
         yield "clients_in_parallel", "with bf16 on a CPU, one client trains at a time"
     if not on_gpu:
         yield "client_device_memory", f"device {config.device} has no GPU memory; client_memory is what it uses"
-    if not on_gpu or _OF_TORCHRUN not in os.environ:
-        yield "backend", "it is for vectors on GPUs in a job of several processes, which torchrun starts"
+    if _OF_TORCHRUN not in os.environ:
+        yield "backend", "it is for a job of several processes, which torchrun starts"
