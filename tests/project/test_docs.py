@@ -13,12 +13,12 @@ import pytest
 import torch
 from docs_pages import ROOT, Page, Step, pages, read, run_page
 from quadratics import random_quadratics, simulate
-from relatives import FedAvgM
 from scored import scored_model
 from small import METRICS
 
 import adabest
 from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavgm import FedAvgM
 from adabest.cli.catalog import COMMANDS
 from adabest.runs.files import folder
 from adabest.runs.settings.config import SETTINGS
