@@ -466,7 +466,7 @@ def test_nothing_moves_where_all_clients_are_at_their_optimum(name: str) -> None
     # FedProx and FedDyn add and subtract μθ, which rounds; and an adaptive server divides what was rounded by τ
     tolerance = 1e-11 if isinstance(make(name), Adaptive) else 2e-15
     torch.testing.assert_close(simulation.state.cloud, task.origin, rtol=0, atol=tolerance)
-    torch.testing.assert_close(scored_or_aggregate(simulation), task.origin, rtol=0, atol=2e-15)
+    torch.testing.assert_close(scored_or_aggregate(simulation), task.origin, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError
 from adabest.registry import check_options, options_of
+from adabest.runs.settings.config import SETTINGS
 
 # The ranges that parameters of these names have, in every algorithm or in one: values outside of them, and their ends.
 OUTSIDE: dict[str, list[float]] = {
@@ -22,9 +23,9 @@ OUTSIDE: dict[str, list[float]] = {
     "beta_decay": [-0.1, 1.1],
     "patience": [0, -3, 2.5],
     "spring": [-0.1],
-    "alpha": [-0.1],
-    "fedcm.alpha": [-0.1, 1.1],
-    "slowmo.alpha": [0.0, -1.0],
+    "strength": [-0.1],
+    "own_share": [-0.1, 1.1],
+    "slow_rate": [0.0, -1.0],
     "fedacg.beta": [-0.1],
     "momentum": [-0.1, 1.0],
     "rate": [-0.1],
@@ -45,9 +46,9 @@ ENDS: dict[str, list[float]] = {
     "beta_decay": [0.0, 1.0],
     "patience": [1],
     "spring": [0.0],
-    "alpha": [0.0],
-    "fedcm.alpha": [0.0, 1.0],
-    "slowmo.alpha": [1e-9],
+    "strength": [0.0],
+    "own_share": [0.0, 1.0],
+    "slow_rate": [1e-9],
     "fedacg.beta": [0.0, 3.0],
     "momentum": [0.0],
     "rate": [0.0],
@@ -82,6 +83,12 @@ def values_of(table: dict[str, list[float]], name: str, parameter: str) -> list[
 @every_algorithm
 def test_every_class_is_an_algorithm_that_needs_no_arguments(name: str) -> None:
     assert isinstance(make(name), Algorithm)
+
+
+@every_algorithm
+def test_no_hyper_parameter_is_a_setting_of_every_run(name: str) -> None:
+    """A command line has one option of a name."""
+    assert not {field.name for field in fields_of(name)} & set(SETTINGS)
 
 
 @every_algorithm

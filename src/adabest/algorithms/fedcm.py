@@ -35,15 +35,15 @@ class FedCM(Algorithm):
     θ̄' weighs models by 1/K_i.
 
     Attributes:
-        alpha: α in [0, 1], the share of a client's own gradient; 1 is FedAvg with plain means.
+        own_share: α in [0, 1], the share of a client's own gradient; 1 is FedAvg with plain means.
     """
 
-    alpha: float = 0.1
+    own_share: float = 0.1
 
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one", "pace"), "pace": ("one",)}
 
     def __post_init__(self) -> None:
-        check_range("alpha", self.alpha, 0.0, 1.0)
+        check_range("own_share", self.own_share, 0.0, 1.0)
 
     class Server(NamedTuple):
         """h."""
@@ -73,7 +73,7 @@ class FedCM(Algorithm):
         return self.Message(cloud, server.h)
 
     def client_start(self, client: Nothing, message: Message, context: ClientContext) -> Correction:
-        return Correction(start=message.cloud, scale=self.alpha, offset=(1 - self.alpha) * message.h)
+        return Correction(start=message.cloud, scale=self.own_share, offset=(1 - self.own_share) * message.h)
 
     def client_finish(
         self, client: Nothing, message: Message, model: Tensor, context: ClientContext

@@ -38,16 +38,16 @@ class FedDC(Algorithm):
     The authors' code divides α and h by n_i/n̄ and weighs Δh_i by it. Here clients count equally, as in the paper.
 
     Attributes:
-        alpha: α ≥ 0, the strength of the term that holds w + d_i near θ.
+        strength: α ≥ 0, the strength of the term that holds w + d_i near θ.
     """
 
-    alpha: float = 0.1
+    strength: float = 0.1
 
     needs_population: ClassVar[bool] = True
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one", "pace"), "pace": ("one",)}
 
     def __post_init__(self) -> None:
-        check_range("alpha", self.alpha)
+        check_range("strength", self.strength)
 
     class Server(NamedTuple):
         """d and h."""
@@ -87,8 +87,8 @@ class FedDC(Algorithm):
         return self.Message(cloud, server.h)
 
     def client_start(self, client: Client, message: Message, context: ClientContext) -> Correction:
-        offset = self.alpha * (client.drift - message.cloud) + message.h - client.h
-        return Correction(start=message.cloud, offset=offset, rho=self.alpha)
+        offset = self.strength * (client.drift - message.cloud) + message.h - client.h
+        return Correction(start=message.cloud, offset=offset, rho=self.strength)
 
     def client_finish(
         self, client: Client, message: Message, model: Tensor, context: ClientContext

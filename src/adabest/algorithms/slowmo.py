@@ -29,15 +29,15 @@ class SlowMo(FedAvg):
     θ̄ = Σ n_i θ_i / Σ n_i, as in FedAvg, of those that reply.
 
     Attributes:
-        alpha: α > 0, the slow learning rate.
+        slow_rate: α > 0, the slow learning rate.
         beta: β in [0, 1), the slow momentum.
     """
 
-    alpha: float = 1.0
+    slow_rate: float = 1.0
     beta: float = 0.7
 
     def __post_init__(self) -> None:
-        check_positive("alpha", self.alpha)
+        check_positive("slow_rate", self.slow_rate)
         check_below_one("beta", self.beta)
 
     class Server(NamedTuple):
@@ -53,4 +53,4 @@ class SlowMo(FedAvg):
     ) -> Update:
         aggregate = replies.mean("model", "samples")
         momentum = self.beta * server.momentum + (cloud - aggregate) / context.eta
-        return Update(self.Server(momentum), aggregate, cloud=cloud - self.alpha * context.eta * momentum)
+        return Update(self.Server(momentum), aggregate, cloud=cloud - self.slow_rate * context.eta * momentum)
