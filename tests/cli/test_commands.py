@@ -32,6 +32,7 @@ COMMANDS = (
     "show",
     "export",
     "report",
+    "algorithms",
     "datasets",
     "partition",
     "costs",
