@@ -19,6 +19,8 @@ import griffe
 
 import adabest.runs.files.folder
 from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.listing import list_algorithms
+from adabest.algorithms.records import Family
 from adabest.cli import main
 from adabest.cli.catalog import COMMANDS
 from adabest.cli.parser import Field, help_texts
@@ -168,11 +170,40 @@ def _run_folder() -> str:
     return _from_simple_table(found[0])
 
 
+def _families() -> str:
+    """The families of algorithms, each with a table of its members."""
+    listings, parts = list_algorithms(), []
+    head = ("algorithm", "added to ∇L(w)", "down", "up", "client", "server", "needs", "paper")
+    for family in Family:
+        rows = [
+            (
+                f"`{of.name}`",
+                f"`{of.term}`" if of.term else "–",
+                of.down,
+                of.up,
+                of.client,
+                of.server,
+                _listed(of.needs),
+                of.paper,
+            )
+            for of in listings
+            if of.family == family.words
+        ]
+        title, _, words = family.value.partition(": ")
+        parts.append(f"### {title.capitalize()}\n\n{words[0].upper()}{words[1:]}.\n\n{_table(head, rows)}\n")
+    return "\n".join(parts)
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "–"
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "commands": _commands,
     "settings": _settings,
     "hyperparameters": _hyperparameters,
     "call": _call,
+    "families": _families,
     "run-folder": _run_folder,
 }
 

@@ -11,12 +11,12 @@ import numpy as np
 import odd_models
 import pytest
 import torch
-from relatives import FedDane
 from side_by_side import Case, StackedEngine, distance, simulate
 from torch import Tensor
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.feddane import FedDane
 from adabest.data.augmentation import flip_crop
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.gpu import trainer

@@ -13,12 +13,12 @@ import pytest
 import torch
 from docs_pages import ROOT, Page, Step, pages, read, run_page
 from quadratics import random_quadratics, simulate
-from relatives import FedAvgM
 from scored import scored_model
 from small import METRICS
 
 import adabest
 from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavgm import FedAvgM
 from adabest.cli.catalog import COMMANDS
 from adabest.runs.files import folder
 from adabest.runs.settings.config import SETTINGS
@@ -73,6 +73,10 @@ def test_the_reference_has_what_the_package_has(site: Path) -> None:
         assert f"<td><code>{name}</code></td>" in settings
     for name in ALGORITHMS.builtin:
         assert f'<h3 id="{name}">' in settings
+    zoo = text_of(site, "reference/zoo")
+    for listed in adabest.list_algorithms():
+        assert f"<td><code>{listed.name}</code></td>" in zoo
+        assert f"<td>{listed.paper}</td>" in zoo
     assert "<td><code>beta</code></td>" in settings
     pages = text_of(site, "reference/python") + text_of(site, "reference/algorithms")
     for name in set(adabest.__all__) - {"__version__"}:

@@ -79,6 +79,10 @@ COMMANDS = {
         "Write a page of runs: curves, table, partitions, settings, environment.",
         lambda: import_module("adabest.cli.commands.report"),
     ),
+    "algorithms": Entry(
+        "List the algorithms: what each adds to a local step, sends, keeps and needs.",
+        lambda: import_module("adabest.cli.commands.algorithms"),
+    ),
     "datasets": Entry(
         "List the data sets that have a name, and which of them are there.",
         lambda: import_module("adabest.cli.commands.datasets"),
