@@ -4,19 +4,25 @@ The reference engine is held against loops in plain NumPy, and the other engines
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import odd_models
 import pytest
 import torch
 from extended import PARTS, CoinTosses, Ditto, Extended
 from quadratics import random_quadratics
-from side_by_side import Case, simulate
+from side_by_side import Case, StackedEngine, assert_alike, simulate
+from small import assert_same
 from torch import Tensor
 
 from adabest import random
+from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Work
 from adabest.algorithms.fedavg import FedAvg
+from adabest.data.augmentation import flip_crop
+from adabest.engine.lanes import advance_together
 from adabest.engine.local_step import Adam, LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
@@ -24,6 +30,8 @@ from adabest.engine.step_numbers import UniformSteps
 from adabest.errors import InputError
 from adabest.federation.batches import batch_table
 from adabest.federation.roster import Attendance
+from adabest.runs.build import make_batched_engine
+from adabest.tasks.base import no_heartbeat
 from adabest.tasks.quadratic import QuadraticTask
 
 CLIENTS = 4
@@ -227,3 +235,73 @@ def test_the_scored_model_is_that_of_the_phase_that_has_models() -> None:
     client = ditto.clients_with_models()[0]
     assert torch.equal(ditto.client_model(client), fedavg.client_model(client))
     assert not torch.equal(ditto.client_model(client), ditto.client_state(client).own)
+
+
+# --- The other engines ------------------------------------------------------------------------------------------------
+
+ENGINES: dict[str, Any] = {"cpu": make_batched_engine, "stacked": StackedEngine}
+every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())
+CLIPPED = LocalTraining(clip=0.5, weight_decay=1e-2, learning_rate_decay=0.9)
+ADAM = replace(CLIPPED, learning_rate=0.01, optimizer=Adam(0.8, 0.95, 1e-4))
+MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
+
+
+@every_engine
+@each_part
+def test_every_part_agrees_with_the_reference(parts: tuple[str, ...], engine: Any) -> None:
+    assert_alike(Extended(parts=parts), MLP, engine, rounds=2, training=CLIPPED)
+
+
+@every_engine
+@pytest.mark.parametrize("parts", [(), PARTS["all"]], ids=["plain", "all"])
+def test_adam_agrees_with_the_reference(parts: tuple[str, ...], engine: Any) -> None:
+    assert_alike(Extended(parts=parts), MLP, engine, rounds=2, training=ADAM)
+
+
+@every_engine
+@pytest.mark.parametrize("case", [MIXED, LOGISTIC, MLP._replace(augmentation=flip_crop)], ids=["mixed", "tiny", "flip"])
+def test_all_parts_agree_with_the_reference_on_other_models(case: Case, engine: Any) -> None:
+    assert_alike(Extended(parts=PARTS["all"]), case, engine, rounds=2, training=ADAM)
+
+
+@every_engine
+@pytest.mark.parametrize("batching", ["short", "replacement"])
+def test_other_batches_agree_with_the_reference(batching: str, engine: Any) -> None:
+    case = MLP._replace(options=(("batching", batching),))
+    assert_alike(Extended(parts=("radius", "anchor")), case, engine, rounds=1, training=CLIPPED)
+
+
+@every_engine
+def test_several_trainings_agree_with_the_reference(engine: Any) -> None:
+    case = Case(odd_models.make("transformer"), odd_models.INPUT)  # with dropout
+    assert_alike(Ditto(), case, engine, rounds=2)
+    assert_alike(Ditto(), MLP._replace(augmentation=flip_crop), engine, rounds=2)
+
+
+@every_engine
+@pytest.mark.parametrize("algorithm", [FedAvg(), CoinTosses()], ids=["by client", "for all"])
+def test_drawn_numbers_of_steps_agree_with_the_reference(algorithm: Any, engine: Any) -> None:
+    """More steps than the clients' own, and fewer."""
+    training = replace(CLIPPED, steps=UniformSteps(1, 40))
+    assert_alike(algorithm, MLP, engine, rounds=3, training=training)
+
+
+LANES = [Extended(parts=parts) for parts in PARTS.values()] + [AdaBest(), FedAvg(), Ditto(), CoinTosses()]
+
+
+@pytest.mark.parametrize("engine", [make_batched_engine], ids=["cpu"])
+def test_lanes_of_all_kinds_have_the_bits_of_single_runs(engine: Any) -> None:
+    assert_lanes_as_alone(LANES, MLP._replace(kind="mlp"), engine)
+
+
+def assert_lanes_as_alone(algorithms: list[Any], case: Case, engine: Any) -> None:
+    """Runs of different algorithms, every third one by Adam."""
+    trainings = [ADAM if number % 3 == 2 else CLIPPED for number in range(len(algorithms))]
+    runs = list(zip(algorithms, trainings, strict=True))
+    alone = [simulate(algorithm, case, engine, training) for algorithm, training in runs]
+    together = [simulate(algorithm, case, engine, training) for algorithm, training in runs]
+    for simulation in alone:
+        simulation.step()
+    advance_together([simulation.round() for simulation in together], engine(no_heartbeat))
+    for mine, its in zip(together, alone, strict=True):
+        assert_same(mine.snapshot(), its.snapshot())

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -121,7 +122,7 @@ class BatchedEngine:
             cohorts = {run: [one.client for one in own] for run, own in by_run}
             try:
                 jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
-                if not all(_is_plain(job) for job in jobs):
+                if not trainer.cuts_runs_as_alone and not all(_is_plain(job) for job in jobs):
                     raise _OnlyByReference
                 results = _work_of(trainer, jobs)(jobs, self._heartbeat)
             except RuntimeError as error:
@@ -193,7 +194,8 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
     algorithm, like = request.algorithm, request.message.cloud
-    states, replies = calls.finish(algorithm, job.states, request.message, result.models, job.context, leading=(count,))
+    context = replace(job.context, velocity=result.velocities)
+    states, replies = calls.finish(algorithm, job.states, request.message, result.models, context, leading=(count,))
     kind = algorithm.reply_type(request.context.phase)
     states, replies = (calls.expanded(each, (count,)) for each in (states, replies))
     fault = find_fault(kind, replies, like, leading=(count,))
