@@ -40,7 +40,9 @@ K, P, n, g, G, s, m = map(symbol, ("K", "|P|", "n", "g", "G", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
-core_and_others = pytest.mark.parametrize("name", [*CORE, "fedyogi", "fednova", "aide", "fedcm"])
+core_and_others = pytest.mark.parametrize(
+    "name", [*CORE, "fedyogi", "fednova", "aide", "fedcm", "local-momentum", "fedlesam"]
+)
 
 
 def costs_of(algorithm: str | Algorithm, precision: Any = "float32") -> AlgorithmCosts:
@@ -156,6 +158,31 @@ BY_HAND |= {
     "mimelite": Hand(SGD + G + n * m + K * n * (s + m), 2 * MEAN + n * (s + 2 * m), (NOTHING, 8 * n), (12 * n, 8 * n)),
     # o = −β θ; λ (θ̄_prev − θ̄); θ̄ − h
     "fedacg": Hand(SGD + n * m + K * n * (2 * s + m), MEAN + n * (2 * s + m), (NOTHING, 4 * n), (4 * n, 4 * n)),
+    # β m + ∇L; two means
+    "local-momentum": Hand(SGD + K * n * (s + m), 2 * MEAN, (NOTHING, 4 * n), (8 * n, 8 * n + 4)),
+    # as VRL-SGD
+    "scaffnew": Hand(SGD + K * n * s + 2 * n * (2 * s + m), MEAN, (8 * n + 4, NOTHING), (4 * n, 4 * n)),
+    # ∇L(w) − ∇L(θ) + h
+    "fsvrg": Hand(SGD + G + K * (g + 2 * n * s), 2 * MEAN, (NOTHING, 4 * n), (12 * n, 8 * n + 8)),
+    # ∇L(w) − ∇L(w') + m
+    "bvr-l-sgd": Hand(SGD + G + K * (g + 2 * n * s), 2 * MEAN, (NOTHING, 4 * n), (12 * n, 8 * n)),
+    # (1 − β) (∇L(w) − ∇L(θ)) + h; the server as MimeLite's
+    "mime": Hand(SGD + G + K * (g + n * (2 * s + m)), 2 * MEAN + n * (s + 2 * m), (NOTHING, 8 * n), (12 * n, 8 * n)),
+    # w + (r / ‖∇L‖) ∇L
+    "fedsam": Hand(SGD + K * (g + n * (s + m)), MEAN, (NOTHING, NOTHING), (4 * n, 4 * n + 4)),
+    # both that and FedCM's
+    "mofedsam": Hand(
+        SGD + n * m + K * (g + n * (2 * s + 2 * m)), 2 * MEAN + n * (s + m), (NOTHING, 4 * n), (8 * n, 4 * n + 4)
+    ),
+    # both that and FedDyn's
+    "fedspeed": Hand(
+        SGD + n * (s + m) + K * (g + n * (3 * s + 2 * m)) + 2 * n * s,
+        MEAN + n * (2 * s + m) + n * s,
+        (4 * n, 4 * n),
+        (4 * n, 4 * n),
+    ),
+    # θ' − θ, its square, times a number; w + e in every step. Whether it was asked takes 4 bytes
+    "fedlesam": Hand(SGD + n * (2 * s + 2 * m) + K * n * s, MEAN, (4 * n + 4, NOTHING), (4 * n, 4 * n + 4)),
 }
 
 by_hand = pytest.mark.parametrize("name", BY_HAND)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from adabest.costs.published import PaperCosts, paper_costs
 from adabest.costs.sizes import Precision, Sizes
 from adabest.costs.storage import kept_bytes
 from adabest.engine.gate_rules import Gate
+from adabest.engine.interface import Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
@@ -186,6 +187,13 @@ def _compute(formulas: Mapping[str, Formula]) -> Compute:
     return Compute(arithmetic, other, numbers)
 
 
+class _EqualSteps(Simulation):
+    """A simulation in which K is the task's, even if the algorithm draws it: a formula is about one that is given."""
+
+    def _request(self, *given: Any) -> Request:
+        return super()._request(*given)._replace(common_steps=None)
+
+
 class CountedRound(NamedTuple):
     """Counts of one round.
 
@@ -217,7 +225,7 @@ def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> 
     everyone, cohort = np.arange(sizes.population), np.arange(sizes.participants)
     counts: dict[Section, OperationCounter] = {}
     samples, rules = np.full(sizes.population, _SAMPLES), Rules(gate=Gate("stop"))  # a reply left out isn't averaged
-    simulation = Simulation(algorithm, task, everyone, samples=samples, training=training, rules=rules)
+    simulation = _EqualSteps(algorithm, task, everyone, samples=samples, training=training, rules=rules)
     simulation.observer = counts.__getitem__
     engine = ReferenceEngine(no_heartbeat, counts.__getitem__)
     for _ in range(2):
