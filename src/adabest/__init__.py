@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.mifa import Mifa
     from adabest.algorithms.mime import Mime
     from adabest.algorithms.mimelite import MimeLite
+    from adabest.algorithms.mimelite_adam import MimeLiteAdam
     from adabest.algorithms.mofedsam import MoFedSAM
     from adabest.algorithms.scaffnew import Scaffnew
     from adabest.algorithms.scaffold import Scaffold
@@ -108,6 +109,7 @@ _HOMES = {
     ),
     "algorithms.mifa": ("Mifa",),
     "algorithms.mimelite": ("MimeLite",),
+    "algorithms.mimelite_adam": ("MimeLiteAdam",),
     "algorithms.bvr_l_sgd": ("BvrLSgd",),
     "algorithms.fedlesam": ("FedLESAM",),
     "algorithms.fedsam": ("FedSAM",),
@@ -214,6 +216,7 @@ __all__ = [
     "Mifa",
     "Mime",
     "MimeLite",
+    "MimeLiteAdam",
     "MoFedSAM",
     "Model",
     "Nothing",

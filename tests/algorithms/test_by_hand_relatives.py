@@ -34,6 +34,7 @@ from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
 from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
@@ -93,6 +94,8 @@ BY_HAND: list[Case] = [
     (BvrLSgd(), [4, 0], 2, [1.5, 1.875]),
     # 1: c = −2, h = −1; −1, then ½ · ½ − 1. 2: c = −1.125, h = ½(−1.125) − ½; h, then ½ · 0.53125 + h.
     (Mime(beta=0.5), [4, 0], 2, [0.875, 1.8046875]),
+    # 1: v = ¼, length 1: ½(−4), w = 1; h = ½(−4), v = ¾ · 16 + ¹⁄₁₆. 2: ½(−3) + ½(−2) over the new length.
+    (MimeLiteAdam(beta1=0.5, beta2=0.25, tau=0.5), [4], 1, [1, 1 + 1.25 / (math.sqrt(12.0625) + 0.5)]),
     # 1: gradient −4, so e = −1, where it is −5. 2: −1.5, −2.5. 3: −0.25, −1.25.
     (FedSAM(radius=1.0), [4], 1, [2.5, 3.75, 4.375]),
     # 1: ½(−5), h = −1.25/½. 2: gradient −2.75, at e −3.75; ½(−3.75) + ½(−2.5).

@@ -97,6 +97,7 @@ VECTORS = {
     "fsvrg": (3, 2),
     "bvr-l-sgd": (3, 2),
     "mime": (3, 2),
+    "mimelite-adam": (4, 2),
     "fedsam": (1, 1),
     "mofedsam": (2, 1),
     "fedspeed": (1, 1),

@@ -29,6 +29,7 @@ from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
 from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
@@ -251,3 +252,11 @@ def test_scaffnew_draws_one_number_of_steps_for_all_clients() -> None:
     assert float(drawn.double().mean()) == pytest.approx(4.0, abs=0.6)  # its deviation is √12/20
     assert float((drawn == 1).double().mean()) == pytest.approx(0.25, abs=0.08)
     assert int(drawn.min()) == 1
+
+
+def test_mimelite_with_adam_whose_v_is_nothing_beside_tau_is_mimelite() -> None:
+    """At a rate that is 2τ times as large: v stays at τ² if β₂ is almost 1."""
+    task = random_quadratics(3, CLIENTS, unbalanced=True)
+    mine = run(simulate(MimeLiteAdam(beta1=0.7, beta2=1 - 1e-15, tau=5.0), task, eta=1.0), ROUNDS)[-1]
+    theirs = run(simulate(MimeLite(beta=0.7), task, eta=0.1), ROUNDS)[-1]
+    torch.testing.assert_close(mine.cloud, theirs.cloud, rtol=0, atol=1e-12)

@@ -37,6 +37,7 @@ from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
 from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
@@ -334,6 +335,22 @@ def mime_loop(plain: Plain) -> Loop:
         yield x
 
 
+def mimelite_adam_loop(plain: Plain) -> Loop:
+    x, m, v = plain.start, plain.zero, plain.zero + 0.09
+    for eta in RATES:
+        full = plain.gradients(x).mean(axis=0)
+        root = np.sqrt(v) + 0.3
+        ends = []
+        for i in range(CLIENTS):
+            w = x
+            for _ in range(plain.steps[i]):
+                w = w - eta * (0.2 * plain.gradient(i, w) + 0.8 * m) / root
+            ends.append(w)
+        x = np.mean(ends, axis=0)
+        m, v = 0.8 * m + 0.2 * full, 0.9 * v + 0.1 * full**2
+        yield x
+
+
 def fedsam_loop(plain: Plain) -> Loop:
     x = plain.start
     for eta in RATES:
@@ -393,6 +410,7 @@ LOOPS: list[tuple[Algorithm, Callable[[Plain], Loop]]] = [
     (Fsvrg(own_rate="by_steps"), fsvrg_loop),
     (BvrLSgd(), bvr_l_sgd_loop),
     (Mime(beta=0.7), mime_loop),
+    (MimeLiteAdam(beta1=0.8, beta2=0.9, tau=0.3), mimelite_adam_loop),
     (FedSAM(radius=0.3), fedsam_loop),
     (MoFedSAM(own_share=0.3, radius=0.2), mofedsam_loop),
     (FedSpeed(mu=0.3, radius=0.2), fedspeed_loop),

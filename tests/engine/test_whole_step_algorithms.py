@@ -1,4 +1,4 @@
-"""The algorithms whose steps take a second gradient, another point or momentum, on the engines."""
+"""The algorithms whose steps take a second gradient, another point, a diagonal or momentum, on the engines."""
 
 import pytest
 from odd_models import make
@@ -14,6 +14,7 @@ from adabest.algorithms.fedspeed import FedSpeed
 from adabest.algorithms.fsvrg import Fsvrg
 from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mime import Mime
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
 from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.engine.lanes import advance_together
@@ -29,6 +30,7 @@ ALGORITHMS: list[Algorithm] = [
     Fsvrg(own_rate="by_steps"),
     BvrLSgd(),
     Mime(),
+    MimeLiteAdam(),
     FedSAM(),
     MoFedSAM(),
     FedSpeed(),

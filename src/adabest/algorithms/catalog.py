@@ -30,6 +30,7 @@ from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
 from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.scaffold import Scaffold
@@ -76,6 +77,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "fsvrg": Fsvrg,
         "bvr-l-sgd": BvrLSgd,
         "mime": Mime,
+        "mimelite-adam": MimeLiteAdam,
         "fedsam": FedSAM,
         "mofedsam": MoFedSAM,
         "fedspeed": FedSpeed,

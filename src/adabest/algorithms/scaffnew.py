@@ -28,7 +28,7 @@ class Scaffnew(VrlSgd):
     The paper asks all clients in every round, and then the h_i sum to zero. If only some are asked, θ is the model that
     a client receives next, whenever that is, and the sum drifts. A new client has h_i = 0. The paper's η is constant.
 
-    The formulas are those of public code; the paper itself is in memory only.
+    The formulas are those of public pseudo-code; the paper itself is in memory only.
 
     Attributes:
         probability: p in (0, 1], that a step is the last one of its round.
