@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adabest.algorithms.adabest import AdaBest
+    from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
+    from adabest.algorithms.aide import Aide
     from adabest.algorithms.base import (
         Algorithm,
         ClientContext,
@@ -21,16 +23,32 @@ if TYPE_CHECKING:
         Work,
         check_range,
     )
+    from adabest.algorithms.dane import Dane
+    from adabest.algorithms.fedacg import FedACG
     from adabest.algorithms.fedavg import FedAvg
+    from adabest.algorithms.fedavgm import FedAvgM
+    from adabest.algorithms.fedcm import FedCM
+    from adabest.algorithms.feddane import FedDane
+    from adabest.algorithms.feddc import FedDC
     from adabest.algorithms.feddyn import FedDyn
+    from adabest.algorithms.fedexp import FedExP
+    from adabest.algorithms.fednova import FedNova
+    from adabest.algorithms.fedpd import FedPD
     from adabest.algorithms.fedprox import FedProx
+    from adabest.algorithms.fedsplit import FedSplit
     from adabest.algorithms.forms import Count, Model, Number, Total, Vector
+    from adabest.algorithms.listing import AlgorithmListing, list_algorithms
+    from adabest.algorithms.mifa import Mifa
+    from adabest.algorithms.mimelite import MimeLite
     from adabest.algorithms.scaffold import Scaffold
     from adabest.algorithms.scaffold_gradient import ScaffoldGradient
     from adabest.algorithms.scaffold_m import ScaffoldM
+    from adabest.algorithms.slowmo import SlowMo
+    from adabest.algorithms.vrl_sgd import VrlSgd
     from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
     from adabest.data.frame import from_frame
+    from adabest.data.huggingface import from_huggingface
     from adabest.data.listing import datasets
     from adabest.errors import AdabestError, InputError, Interrupted
     from adabest.experiments.algorithm_check import AlgorithmCheck, check
@@ -59,6 +77,30 @@ if TYPE_CHECKING:
 # Where the public names live.
 _HOMES = {
     "algorithms.adabest": ("AdaBest",),
+    "algorithms.adaptive": (
+        "FedAdagrad",
+        "FedAdam",
+        "FedYogi",
+    ),
+    "algorithms.aide": ("Aide",),
+    "algorithms.dane": ("Dane",),
+    "algorithms.fedacg": ("FedACG",),
+    "algorithms.fedavgm": ("FedAvgM",),
+    "algorithms.fedcm": ("FedCM",),
+    "algorithms.feddane": ("FedDane",),
+    "algorithms.feddc": ("FedDC",),
+    "algorithms.fedexp": ("FedExP",),
+    "algorithms.fednova": ("FedNova",),
+    "algorithms.fedpd": ("FedPD",),
+    "algorithms.fedsplit": ("FedSplit",),
+    "algorithms.listing": (
+        "AlgorithmListing",
+        "list_algorithms",
+    ),
+    "algorithms.mifa": ("Mifa",),
+    "algorithms.mimelite": ("MimeLite",),
+    "algorithms.slowmo": ("SlowMo",),
+    "algorithms.vrl_sgd": ("VrlSgd",),
     "algorithms.base": (
         "Algorithm",
         "ClientContext",
@@ -93,6 +135,7 @@ _HOMES = {
     "experiments.verification": ("verify",),
     "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.frame": ("from_frame",),
+    "data.huggingface": ("from_huggingface",),
     "data.listing": ("datasets",),
     "experiments.steering_figure": ("Illustration", "illustrate"),
     "paper.forecast": ("Forecast", "forecast"),
@@ -108,8 +151,10 @@ _HOMES = {
 __all__ = [
     "AdaBest",
     "AdabestError",
+    "Aide",
     "Algorithm",
     "AlgorithmCheck",
+    "AlgorithmListing",
     "Callback",
     "ClientContext",
     "Comparison",
@@ -117,18 +162,33 @@ __all__ = [
     "Correction",
     "Count",
     "CutPartition",
+    "Dane",
     "Dataset",
     "Defaults",
     "Ending",
+    "FedACG",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
+    "FedAvgM",
+    "FedCM",
+    "FedDC",
+    "FedDane",
     "FedDyn",
+    "FedExP",
+    "FedNova",
+    "FedPD",
     "FedProx",
+    "FedSplit",
+    "FedYogi",
     "Finding",
     "Forecast",
     "Illustration",
     "InputError",
     "Interrupted",
     "Metric",
+    "Mifa",
+    "MimeLite",
     "Model",
     "Nothing",
     "Number",
@@ -144,10 +204,12 @@ __all__ = [
     "ScaffoldGradient",
     "ScaffoldM",
     "ServerContext",
+    "SlowMo",
     "Total",
     "Tuning",
     "Update",
     "Vector",
+    "VrlSgd",
     "Work",
     "__version__",
     "check",
@@ -157,7 +219,9 @@ __all__ = [
     "forecast",
     "from_arrays",
     "from_frame",
+    "from_huggingface",
     "illustrate",
+    "list_algorithms",
     "list_runs",
     "load",
     "one_client_task",

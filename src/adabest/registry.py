@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _OWN_NAME = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SETTING = re.compile(r"\s*[\w-]+\s*")
+_OPTIONS_WITH_NAMES = ("tokenizer",)  # of data sets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,13 +110,23 @@ def _walk(values: Any) -> Iterator[str]:
         texts = [values]
         if equals and _SETTING.fullmatch(setting):  # values to vary a setting by, and not a name with options
             texts = words.split(";" if ";" in words else ",")
-        names = (text.partition(",")[0].strip() for text in texts)
+        names = (name for text in texts for name in _of_specification(text))
         yield from (name for name in names if _OWN_NAME.fullmatch(name))
     elif isinstance(values, Mapping):
         yield from _walk(list(values.values()))
     elif isinstance(values, list | tuple):
         for value in values:
             yield from _walk(value)
+
+
+def _of_specification(text: str) -> Iterator[str]:
+    """The name in a specification, and those that its options may have."""
+    for number, part in enumerate(text.split(",")):
+        option, equals, value = part.partition("=")
+        if equals and option.strip() in _OPTIONS_WITH_NAMES:
+            yield value.strip()
+        elif number == 0:
+            yield part.strip()
 
 
 def is_own_name(name: str) -> bool:

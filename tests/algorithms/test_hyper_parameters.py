@@ -14,15 +14,55 @@ from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError
 from adabest.registry import check_options, options_of
+from adabest.runs.settings.config import SETTINGS
 
-# The ranges that parameters of these names have in every algorithm: values outside of them, and their ends.
+# The ranges that parameters of these names have, in every algorithm or in one: values outside of them, and their ends.
 OUTSIDE: dict[str, list[float]] = {
     "mu": [-0.001, -1.0],
     "beta": [-0.001, 1.001],
     "beta_decay": [-0.1, 1.1],
     "patience": [0, -3, 2.5],
+    "spring": [-0.1],
+    "strength": [-0.1],
+    "own_share": [-0.1, 1.1],
+    "slow_rate": [0.0, -1.0],
+    "fedacg.beta": [-0.1],
+    "momentum": [-0.1, 1.0],
+    "rate": [-0.1],
+    "beta1": [-0.1, 1.0],
+    "beta2": [-0.1, 1.0],
+    "tau": [0.0, -0.1],
+    "aide.tau": [-0.1],
+    "q": [-0.1, 1.1],
+    "epsilon": [-0.1],
+    "rho": [0.0, -0.1],
+    "s": [0.0, -0.1],
+    "share": [-0.1],
+    **{f"{name}.beta": [-0.1, 1.0] for name in ("fedavgm", "slowmo", "mimelite")},
 }
-ENDS: dict[str, list[float]] = {"mu": [0.0], "beta": [0.0, 1.0], "beta_decay": [0.0, 1.0], "patience": [1]}
+ENDS: dict[str, list[float]] = {
+    "mu": [0.0],
+    "beta": [0.0, 1.0],
+    "beta_decay": [0.0, 1.0],
+    "patience": [1],
+    "spring": [0.0],
+    "strength": [0.0],
+    "own_share": [0.0, 1.0],
+    "slow_rate": [1e-9],
+    "fedacg.beta": [0.0, 3.0],
+    "momentum": [0.0],
+    "rate": [0.0],
+    "beta1": [0.0],
+    "beta2": [0.0],
+    "tau": [1e-9],
+    "aide.tau": [0.0],
+    "q": [0.0, 1.0],
+    "epsilon": [0.0],
+    "rho": [1e-9],
+    "s": [1e-9],
+    "share": [0.0],
+    **{f"{name}.beta": [0.0] for name in ("fedavgm", "slowmo", "mimelite")},
+}
 
 
 def fields_of(name: str) -> tuple[dataclasses.Field[Any], ...]:
@@ -36,9 +76,19 @@ def parameters_of(*kinds: type) -> list[tuple[str, str]]:
     return [(name, parameter) for name, parameter in pairs if type(getattr(make(name), parameter)) in kinds]
 
 
+def values_of(table: dict[str, list[float]], name: str, parameter: str) -> list[float]:
+    return table.get(f"{name}.{parameter}", table[parameter])
+
+
 @every_algorithm
 def test_every_class_is_an_algorithm_that_needs_no_arguments(name: str) -> None:
     assert isinstance(make(name), Algorithm)
+
+
+@every_algorithm
+def test_no_hyper_parameter_is_a_setting_of_every_run(name: str) -> None:
+    """A command line has one option of a name."""
+    assert not {field.name for field in fields_of(name)} & set(SETTINGS)
 
 
 @every_algorithm
@@ -66,14 +116,14 @@ def test_a_number_that_is_not_finite_is_refused_by_name(name: str, parameter: st
 
 @pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
 def test_a_number_out_of_its_range_is_refused_by_name(name: str, parameter: str) -> None:
-    for value in OUTSIDE.get(parameter, []):
+    for value in values_of(OUTSIDE, name, parameter):
         with pytest.raises(InputError, match=rf"^{parameter} = {re.escape(str(value))} is out of range"):
             ALGORITHMS.find(name)(**{parameter: value})
 
 
 @pytest.mark.parametrize(("name", "parameter"), parameters_of(int, float))
 def test_the_ends_of_a_range_belong_to_it(name: str, parameter: str) -> None:
-    for value in ENDS.get(parameter, []):
+    for value in values_of(ENDS, name, parameter):
         assert getattr(ALGORITHMS.find(name)(**{parameter: value}), parameter) == value
 
 

@@ -20,7 +20,7 @@ from tiny_runs import HELPERS, arguments, break_off, command, contents, ends_aft
 
 import adabest
 from adabest import Config
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.runs.settings.algorithm_specification import algorithm_options
 
 COMMANDS = (
@@ -32,6 +32,7 @@ COMMANDS = (
     "show",
     "export",
     "report",
+    "algorithms",
     "datasets",
     "partition",
     "costs",
@@ -151,7 +152,7 @@ class TestHelp:
             assert f"--{name} " in text
         assert "--rounds" not in text
 
-    @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
+    @pytest.mark.parametrize("algorithm", [*CORE, "fedyogi", "fedacg"])
     def test_help_mentions_the_settings_of_the_algorithm(self, algorithm: str, printed: Printed) -> None:
         command("run", "--algorithm", algorithm, "--help")
         text = printed.out()

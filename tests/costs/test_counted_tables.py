@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import adabest
 from adabest.algorithms.base import Replies, ServerContext, Update
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.costs.cost_file import MeasuredCosts
@@ -46,7 +46,7 @@ class TestTables:
         found = adabest.round_costs(parameters=10)
         assert tuple(found.tables) == HALVES
         for table in found.tables.values():
-            assert [row[0] for row in table.rows] == list(ALGORITHMS.builtin)
+            assert [row[0] for row in table.rows] == list(CORE)
         assert found.files == []
 
     def test_tables_show_formulas_and_their_values(self) -> None:
@@ -83,9 +83,9 @@ class TestTables:
 
     def test_an_algorithm_with_full_gradients_can_not_be_compared(self) -> None:
         settings: dict[str, Any] = {"input_shape": "4", "classes": 2}
-        found = adabest.round_costs("logistic", algorithms=["relatives:FedDane"], **settings)
+        found = adabest.round_costs("logistic", algorithms=["feddane"], **settings)
         (row,) = found.tables["compute-client"].rows
-        assert row[0] == "relatives.FedDane"
+        assert row[0] == "feddane"
         assert row[3].startswith("K(g + 3ns + 2nm) + G")
         assert row[5] == "–"
 
@@ -280,5 +280,5 @@ def test_the_page_of_measured_costs_is_made_of_their_file() -> None:
     tables = {name: table.markdown() for name, table in measured_cost_tables(measured).items()}
     assert dict(found) == {**tables, "notes": "".join(f"- {note}\n" for note in measured_cost_notes(measured))}
     younger = {"scaffold-gradient"}  # than the measurement
-    assert list(measured.algorithms) == [name for name in ALGORITHMS.builtin if name not in younger]
+    assert list(measured.algorithms) == [name for name in CORE if name not in younger]
     assert all(of.agrees for of in measured.algorithms.values())  # as the page says

@@ -92,7 +92,7 @@ def test_types_of_pandas() -> None:
         ({"age": [1, 2, np.inf, 4]}, {}, "pets, row 2 from 0, column 'age': inf isn't a finite number"),
         ({}, {"label": "kin"}, "pets has no column 'kin' for label=...; did you mean 'kind'?"),
         ({}, {"features": "age"}, r"pets: features should be a list of columns, as in ['age']"),
-        ({}, {"labels": "maps"}, "pets: labels = 'maps' should be 'count' or 'map'"),
+        ({}, {"labels": "maps"}, "pets: labels = 'maps' should be 'count', 'map' or 'numbers'"),
         ({}, {"test_share": 0.5}, "pets needs one way to tell its test rows"),
         ({"kind": [3, 4, 6, 3]}, {}, "labels=map maps them"),
     ],

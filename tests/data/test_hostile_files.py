@@ -199,7 +199,10 @@ class TestNpz:
 
 class TestLabels:
     def test_classes_that_no_sample_shows_are_taken_up_to_a_limit(self) -> None:
-        assert from_arrays(np.zeros((2, 1)), [0, 99_999], np.zeros((1, 1)), [0]).classes == 100_000
+        x = np.zeros((2, 1))
+        assert from_arrays(x, [0, 99_999], x, [0, 0], classes=100_000).classes == 100_000
+        with pytest.raises(InputError, match="100,001 classes are more than its 4 samples"):
+            from_arrays(x, [0, 0], x, [0, 0], classes=100_001)
 
     def test_clients_with_gaps_are_refused(self) -> None:
         x, y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)

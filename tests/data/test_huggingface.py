@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import adabest
 from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
 from adabest.errors import InputError
@@ -103,8 +104,14 @@ class TestReading:
     def test_labels_may_be_numbers_or_texts(self, tmp_path: Path) -> None:
         number, text = datasets.Value("int64"), datasets.Value("string")
         plain = save(tmp_path / "numbers", samples(4, label=number, labels=(4, 1)), samples(1, label=number))
-        data = load_dataset(f"{plain},label=kind")
+        with pytest.raises(
+            InputError, match="no sample of y_train or y_test has the label 2 and 1 more, but some have 4"
+        ):
+            load_dataset(f"{plain},label=kind")
+        data = load_dataset(f"{plain},label=kind,classes=5")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([4, 1, 4, 1], [0], 5)
+        data = load_dataset(f"{plain},label=kind,labels=map")
+        assert (data.y_train.tolist(), data.y_test.tolist(), data.names) == ([2, 1, 2, 1], [0], ("0", "1", "4"))
         words = samples(4, label=text, labels=("eel", "cat")), samples(1, label=text, labels=("dog",))
         data = load_dataset(f"{save(tmp_path / 'words', *words)},label=kind")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([2, 0, 2, 0], [1], 3)
@@ -203,7 +210,8 @@ class TestMistakes:
             ("test_share=0", "test_share = 0 of 6 samples leaves none"),
             ("test_share=0.99", "test_share = 0.99 of 6 samples leaves none"),
             ("test_share=some", "test_share should be a number, not 'some'"),
-            ("labels=kind", "data set 'huggingface' has no option 'labels'; did you mean 'label'"),
+            ("labels=kind", "labels = 'kind' isn't one of its values; Known: count, map, numbers"),
+            ("lable=kind", "data set 'huggingface' has no option 'lable'; did you mean 'label'"),
             ("label=picture", "'picture' should hold a whole number or a text for every sample"),
         ],
     )
@@ -258,3 +266,174 @@ def test_data_of_the_hub_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data: Dataset = load_dataset("huggingface,name=somebody/something,subset=small")
     assert asked == [("somebody/something", "small")]
     assert data.name == "somebody/something"
+
+
+NOTES: dict[str, Any] = {
+    "body": ["ab", "ba b", "", "cc"],
+    "label": [0, 1, 1, 0],
+    "who": ["v", "u", "v", "u"],
+    "age": [3, 4, 5, 6],
+    "height": [0.5, 1.5, 2.5, 3.5],
+    "ids": [[1, 2], [3, 4], [5, 6], [700, 8]],
+}
+
+
+def notes(**changes: Any) -> Any:
+    return datasets.Dataset.from_dict({**NOTES, **changes})
+
+
+class TestObjects:
+    def test_images_are_read(self, tmp_path: Path) -> None:
+        both = datasets.DatasetDict({"train": samples(7, writer=list(range(7))), "test": samples(2)})
+        data = adabest.from_huggingface(both, client="writer", name="pets")
+        assert data.name == "pets"
+        assert data.names == tuple(NAMES)
+        stored = load_dataset(save(tmp_path / "set", both["train"], both["test"]) + ",client=writer")
+        assert data.fingerprint() == stored.fingerprint()
+
+    def test_one_dataset_is_split_by_a_share(self) -> None:
+        data = adabest.from_huggingface(samples(30), test_share=0.2)
+        assert (len(data.y_train), len(data.y_test)) == (24, 6)
+
+    def test_a_format_of_the_object_changes_nothing(self) -> None:
+        plain = adabest.from_huggingface(notes(), features=["age", "height"], test_share=0.5)
+        formatted = notes().with_format("numpy")
+        again = adabest.from_huggingface(formatted, features=["age", "height"], test_share=0.5)
+        assert again.fingerprint() == plain.fingerprint()
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            ([1], "pets should be a Dataset of the package datasets, or a DatasetDict of some, not list"),
+            ({"train": "text"}, "not str"),
+            (datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset(), "load it without streaming=True"),
+        ],
+    )
+    def test_other_objects_are_refused(self, data: Any, said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            adabest.from_huggingface(data, name="pets")
+        assert said in str(caught.value)
+
+    def test_a_split_without_samples_is_refused(self) -> None:
+        empty = datasets.DatasetDict({"train": notes(), "test": notes().select([])})
+        with pytest.raises(InputError, match="the split 'test' has no samples"):
+            adabest.from_huggingface(empty, features=["age"])
+
+
+class TestNumbers:
+    def test_columns_of_numbers_become_float32(self, tmp_path: Path) -> None:
+        name = save(tmp_path / "set", notes(), notes()) + ",features=height+age,client=who"
+        data = load_dataset(name)
+        assert data.x_train.dtype == torch.float32
+        assert data.x_train[:].tolist() == [[0.5, 3], [1.5, 4], [2.5, 5], [3.5, 6]]
+        assert data.clients is not None
+        assert data.clients.tolist() == [1, 0, 1, 0]
+
+    def test_lists_of_numbers_are_ids_pixels_or_numbers(self) -> None:
+        ids = adabest.from_huggingface(notes(), features=["ids"], test_share=0.5)
+        assert ids.holds_ids
+        assert ids.id_range == (1, 700)
+        floats = notes(ids=[[[0.5], [1]]] * 4)
+        assert adabest.from_huggingface(floats, features=["ids"], test_share=0.5).input_shape == (2, 1)
+        kinds = datasets.Features({"ids": datasets.List(datasets.Value("uint8")), "label": datasets.Value("int64")})
+        pixels = datasets.Dataset.from_dict({"ids": [[1, 2]] * 4, "label": [0, 1, 1, 0]}, features=kinds)
+        assert adabest.from_huggingface(pixels, features=["ids"], test_share=0.5).x_train.dtype == torch.uint8
+        both = adabest.from_huggingface(notes(), features=["ids", "age"], test_share=0.5)
+        assert (both.input_shape, both.x_train.dtype) == ((3,), torch.float32)
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"age": [1, None, 3, 4]}, "pets, split train, column 'age', row 1 from 0 is empty"),
+            ({"age": [[1, 2], [1], [2, 3], [1, 2]]}, "row 1 from 0 has numbers of another shape than row 0, (2,)"),
+            ({"age": ["a", "b", "c", "d"]}, "column 'age' holds 'a', which isn't a number, or a list of numbers"),
+        ],
+    )
+    def test_what_is_no_number_is_named(self, changes: dict[str, Any], said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            adabest.from_huggingface(notes(**changes), features=["age"], test_share=0.5, name="pets")
+        assert said in str(caught.value)
+
+    def test_lists_of_different_lengths_in_splits_are_refused(self) -> None:
+        both = {"train": notes(), "test": notes(ids=[[1]] * 4)}
+        with pytest.raises(InputError, match=r"lists of \(2,\) and \(1,\) numbers; all should have one length"):
+            adabest.from_huggingface(both, features=["ids"])
+
+    def test_labels_may_be_quantities_or_several(self) -> None:
+        train = notes(answer=[True, False, True, True])
+        prices = adabest.from_huggingface(train, features=["age"], label="height", labels="numbers", test_share=0.5)
+        assert (prices.y_train.dtype, len(prices.y_train)) == (torch.float32, 2)
+        several = adabest.from_huggingface({"train": train, "test": train}, features=["age"], label=["label", "answer"])
+        assert several.y_train.tolist() == [[0, 1], [1, 0], [1, 1], [0, 1]]
+        assert several.y_train.dtype == torch.int64
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (
+                {"label": "height"},
+                "'height' should hold a whole number or a text for every sample, as a label; labels=n",
+            ),
+            ({"label": ["label", "age"]}, "'age' should hold 0 or 1 for every sample, as one of several columns"),
+            ({"label": "body", "labels": "numbers"}, "'body' should hold a number for every sample, as labels=numbers"),
+            ({"label": "age"}, "no sample of y_train or y_test has the label 0 and 2 more, but some have 6"),
+            ({"features": "age"}, "features should be a list of columns, as in ['age']"),
+            ({"text": "body"}, "inputs are those of features= or of text=; leave one of them out"),
+            ({"features": ["agee"]}, "has no column 'agee'; did you mean 'age'?"),
+        ],
+    )
+    def test_wrong_options_are_named(self, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            adabest.from_huggingface(notes(), **{"features": ["age"], "test_share": 0.5, **options})
+        assert said in str(caught.value)
+
+    def test_labels_are_mapped_when_asked(self) -> None:
+        both = {"train": notes(), "test": notes()}
+        assert adabest.from_huggingface(both, features=["age"], label="age", labels="map").names == ("3", "4", "5", "6")
+
+
+class TestTexts:
+    def test_texts_are_classified(self, tmp_path: Path) -> None:
+        name = save(tmp_path / "set", notes(), notes(body=["bd"] * 4)) + ",text=body,length=3,client=who"
+        data = load_dataset(name)
+        assert data.x_train[:].tolist() == [[3, 4, 0], [4, 3, 2], [0, 0, 0], [5, 5, 0]]
+        assert data.x_test[0].tolist() == [4, 1, 0]
+        assert data.y_train.tolist() == [0, 1, 1, 0]
+        assert data.clients is not None
+        assert data.clients.tolist() == [1, 0, 1, 0]
+
+    def test_the_next_token_is_predicted(self) -> None:
+        both = {"train": notes(), "test": notes()}
+        data = adabest.from_huggingface(both, text="body", length=2, next_token=True, client="who")
+        assert data.x_train[:].tolist() == [[3, 0], [4, 3], [2, 0], [5, 0]]
+        assert data.y_train.tolist() == [[4, -100], [3, 2], [4, -100], [5, -100]]
+        assert data.clients is not None
+        assert data.clients.tolist() == [1, 0, 0, 0]
+
+    def test_a_tokenizer_is_taken(self) -> None:
+        data = adabest.from_huggingface(
+            {"train": notes(), "test": notes()}, text="body", length=2, tokenizer=lambda text: [len(text)], classes=9
+        )
+        assert data.x_train[:].tolist() == [[2, 0], [4, 0], [0, 0], [2, 0]]
+        assert data.classes == 9
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"text": "age"}, "the column 'age' holds Value('int64'); it should hold texts, as text= says"),
+            ({"text": "bodi"}, "has no column 'bodi'; did you mean 'body'?"),
+            ({"text": "hole"}, "row 1 from 0 of train, column 'hole' is empty; leave the row out"),
+            ({"text": "body", "tokenizer": lambda text: "no"}, "row 0 from 0 of train: the tokenizer gave 'no'"),
+            ({"text": "body", "next_token": True, "label": "who"}, "label=who can't be given with next_token"),
+            (
+                {"text": "body", "next_token": True, "labels": "map"},
+                "labels=map says nothing where next_token is given",
+            ),
+            ({"length": 3}, "length=... is for texts; name their column, too, as in text=body"),
+            ({}, "has no column of images; its columns are body, label"),
+        ],
+    )
+    def test_wrong_texts_are_named(self, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            adabest.from_huggingface(notes(hole=["a", None, "b", "c"]), test_share=0.5, **options)
+        assert said in str(caught.value)

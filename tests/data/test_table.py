@@ -106,7 +106,8 @@ def test_labels_with_gaps_are_mapped_when_asked(tmp_path: Path) -> None:
     said = refused(tmp_path, text)
     assert said == (
         ": the labels in column 'label' are 2, 5, 10, without 0; they should count the classes from 0 without gaps. "
-        "labels=map maps them, in their order"
+        "labels=map maps them, in their order, labels=numbers takes them for quantities; if a class really has no row, "
+        "say how many there are, as in classes=11"
     )
     data = load_dataset(f"table,path={tmp_path / 'pets.csv'},test_share=0.5,labels=map")
     assert data.names == ("2", "5", "10"), "numbers in their own order"

@@ -14,7 +14,6 @@ import pytest
 import torch
 from extended import PARTS, CoinTosses, Ditto, Extended
 from quadratics import random_quadratics
-from relatives import FedDane
 from side_by_side import Case, StackedEngine, assert_alike, simulate
 from small import assert_same
 from torch import Tensor
@@ -24,6 +23,7 @@ from adabest import random
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Work
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddane import FedDane
 from adabest.data.augmentation import flip_crop
 from adabest.engine.lanes import advance_together
 from adabest.engine.local_step import Adam, LocalTraining
@@ -249,7 +249,7 @@ def test_full_gradients_on_cores_are_the_tasks_whatever_the_number_of_threads() 
     made = [simulate(FedDane(), MIXED, engine) for engine in engines]
     for simulation in made:
         simulation.step()
-    first, *others = (simulation.state.server.vector for simulation in made)
+    first, *others = (simulation.state.server.h for simulation in made)
     assert all(torch.equal(first, other) for other in others)
 
 

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quadratics import random_quadratics
-from recording import NAMES, make
-from relatives import FedDane, FedNova
+from recording import make
 from replies import reduce_pairs
 from side_by_side import Case, StackedEngine, simulate
 from small import assert_same, frozen
@@ -20,7 +19,10 @@ from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddane import FedDane
+from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.engine.client_side import states_by_client
 from adabest.engine.gate import MOST_SKIPPED, REMEMBERED_NORMS, Columns, finite_if_all_are, inspect, judge, remember
@@ -45,7 +47,7 @@ ENGINES: dict[str, Callable[..., Any]] = {
 }
 every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 # Those with one exchange a round; TestTwoPhases has the others.
-every_algorithm = pytest.mark.parametrize("name", [name for name in NAMES if len(make(name).phases) == 1])
+every_algorithm = pytest.mark.parametrize("name", [name for name in sorted(CORE) if len(make(name).phases) == 1])
 every_value_harm = pytest.mark.parametrize("harm", ["nan", "inf", "far", "negative"])
 LIMITED = Gate(limit=NormLimit(1e3))
 
@@ -436,8 +438,8 @@ class TestTwoPhases:
         assert [len(request.clients) for request in watched.asked] == [5, 5]
         replies = dict(zip(watched.answers[1].clients, rows(watched.answers[1].replies), strict=True))
         good = [(client, replies[client]) for client in (0, 3, 5, 6)]
-        assert torch.equal(simulation.state.cloud, reduce_pairs(algorithm.means, good).mean("vector"))
-        assert simulation.untold().rejections[0].reason == "its field vector isn't finite"
+        assert torch.equal(simulation.state.cloud, reduce_pairs(algorithm.means, good).mean("model"))
+        assert simulation.untold().rejections[0].reason == "its field model isn't finite"
 
     @pytest.mark.parametrize("phase", [0, 1])
     def test_a_cohort_left_out_in_one_phase_skips_the_round(self, phase: int) -> None:
@@ -447,7 +449,7 @@ class TestTwoPhases:
         simulation.step(cohort=COHORT, evaluate=True)
         after = simulation.snapshot()
         assert len(watched.asked) == 3 + phase
-        for name in ("cloud", "aggregate", "server.vector", "scored.total"):
+        for name in ("cloud", "aggregate", "server.h", "scored.total"):
             assert torch.equal(after.tensors[name], before.tensors[name]), name
         assert simulation.told.skips == (2,)
         assert simulation.scored_model() is not None
@@ -456,16 +458,14 @@ class TestTwoPhases:
 
 
 def test_an_algorithm_without_a_scored_model_stays_without() -> None:
-    simulation, _ = watch(
-        spoiled(FedNova(), TASK, Harm(model=HARMS["nan"].model), {1: [2], 2: range(8)}), ReferenceEngine
-    )
+    simulation, _ = watch(spoiled(Mifa(), TASK, Harm(model=HARMS["nan"].model), {1: [2], 2: range(8)}), ReferenceEngine)
     for skipped in (False, True, False):
         metrics = simulation.step(cohort=COHORT, evaluate=True)
         assert metrics is not None
         assert (metrics["scored_accuracy"], metrics["scored_loss"]) == (None, None)
         assert bool(simulation.told.skips) == skipped
     assert simulation.scored_model() is None
-    other = simulate(FedNova(), CASE, ReferenceEngine)
+    other = simulate(Mifa(), CASE, ReferenceEngine)
     other.restore(simulation.snapshot())
     assert other.scored_model() is None
 
@@ -604,7 +604,7 @@ def test_a_federation_without_bad_replies_has_no_trace_of_the_gate(name: str, en
 
 @settings(max_examples=40)
 @given(
-    name=st.sampled_from(NAMES),
+    name=st.sampled_from(sorted(CORE)),
     bad=st.lists(st.sets(st.integers(0, 7)), min_size=3, max_size=3),
     harm=st.sampled_from(["nan", "inf", "far"]),
 )

@@ -12,13 +12,13 @@ import odd_models
 import pytest
 import torch
 from extended import PARTS, Extended
-from relatives import FedDane
 from side_by_side import Case, StackedEngine, distance, simulate
 from small import assert_same
 from torch import Tensor
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.feddane import FedDane
 from adabest.data.augmentation import flip_crop
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.gpu import trainer

@@ -9,12 +9,12 @@ from typing import Any
 import odd_models
 import pytest
 import torch
-from relatives import FedDane
 from side_by_side import Case, StackedEngine, distance, run, simulate
 from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.scaffold import Scaffold

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from recording import NAMES, make
+from recording import REPRESENTATIVES, make
 from side_by_side import Case, StackedEngine, simulate
 from tiny_runs import Bomb, Faulty, break_off, results, run, tiny
 
 import adabest
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.arrival import Arrival, send
 from adabest.engine.gate_rules import Gate
@@ -36,7 +37,7 @@ def test_numbers_of_the_machine_are_there_at_once() -> None:
     assert send([1, 2], torch.float64, torch.device("cpu")).tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*CORE, *REPRESENTATIVES])
 @pytest.mark.usefixtures("late")
 def test_rounds_that_are_settled_later_have_the_same_bits(name: str) -> None:
     sooner, later = (simulate(make(name), MLP, StackedEngine) for _ in range(2))

@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext, Replies, ServerContext, Update, Work
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.forms import Vector
@@ -350,7 +350,7 @@ class Remembers(FedAvg):
 
 
 class TestRepeats:
-    @pytest.mark.parametrize("name", ALGORITHMS.names())
+    @pytest.mark.parametrize("name", CORE)
     def test_a_restored_simulation_goes_on_to_the_last_bit(self, name: str) -> None:
         def fresh() -> Simulation:
             return make_simulation(ALGORITHMS.find(name)(), make_task(unbalance=0.4, **RANDOM))
@@ -458,7 +458,7 @@ class TestRepeats:
 
     def test_every_algorithm_sees_the_same_clients(self) -> None:
         plans = set()
-        for name in ALGORITHMS.names():
+        for name in CORE:
             simulation = make_simulation(ALGORITHMS.find(name)(), make_task())
             simulation.step()
             plans.add(tuple(tuple(simulation.cohort(t)) for t in range(1, 20)))

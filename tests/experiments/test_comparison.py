@@ -154,7 +154,7 @@ class TestMistakes:
             ({"target": 95}, "target = 95: an accuracy is above 0 and at most 1"),
             ({"target": -0.5}, "target = -0.5: an accuracy is above 0"),
             ({"target": 0.0}, "target = 0.0: an accuracy is above 0"),
-            ({"target": "high"}, "target = 'high': an accuracy is above 0"),
+            ({"target": "high"}, "target = 'high': it should be a number, such as an accuracy above 0"),
             ({"lanes": 0}, "lanes = 0: at least 1 run is trained at a time"),
             ({"lanes": 1.5}, "lanes = 1.5: at least 1 run"),
             ({"lanes": True}, "lanes = True: at least 1 run"),

@@ -19,7 +19,7 @@ from adabest.runs.callbacks.early_stopping import reason_to_stop
 from adabest.runs.callbacks.progress import LastScore, LineReporter
 from adabest.tasks.objectives.metric import ACCURACY
 
-NOVA: dict[str, Any] = {"algorithm": "relatives:FedNova"}
+NOVA: dict[str, Any] = {"algorithm": "relatives:Differences"}
 MODELS = [name for name in RESULTS if name != "model.safetensors"]
 
 
@@ -40,7 +40,7 @@ def test_the_validation_accuracy_is_that_of_the_aggregate(nova: adabest.Run, tmp
     """FedAvg's one round on clients with equal numbers of steps and samples is FedNova's, up to rounding."""
     mine, theirs = (
         run(tmp_path / name, algorithm=name, rounds=1, participation=1.0, partition="iid", precision="float64")
-        for name in ("relatives:FedNova", "fedavg")
+        for name in ("relatives:Differences", "fedavg")
     )
     assert mine.final["validation_accuracy"] == pytest.approx(theirs.final["validation_accuracy"])
 
@@ -88,7 +88,7 @@ def test_lists_and_tables_say_so(nova: adabest.Run, capsys: pytest.CaptureFixtur
 
 
 def test_a_comparison_has_both_kinds(tmp_path: Path) -> None:
-    algorithms = ["relatives:FedNova", "fedavg"]
+    algorithms = ["relatives:Differences", "fedavg"]
     made = adabest.compare(algorithms=algorithms, out=tmp_path / "both", show=False, **tiny())
     without, plain = made.table.rows
     assert "no scored model: the aggregate has" in without[1]

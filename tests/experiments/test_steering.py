@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Annotation
 from quadratics import random_quadratics, simulate
-from relatives import FedDane
 from tiny_runs import Bomb, command
 
 import adabest
 from adabest import FedAvg, InputError
 from adabest.algorithms.base import Work
+from adabest.algorithms.feddane import FedDane
 from adabest.experiments.steering import Move, plane, steer
 from adabest.experiments.steering_figure import steering_figure
 from adabest.runs.settings.call_arguments import STEERING_ALGORITHMS

@@ -277,7 +277,7 @@ class TestTuning:
         ({"trials": 5}, "trials = 5: trials are points of a space; name one"),
         ({"target": 0.9}, "tuning has no target"),
         ({"stop_at": 0.9}, "stop_at looks at the test set"),
-        ({"validation_clients": 0}, "validation accuracy, which needs validation_clients"),
+        ({"validation_clients": 0}, "validation clients, which needs validation_clients"),
         ({"algorithm": AdaBest()}, "name it, as in 'adabest'"),
         ({"participation": "much"}, "participation should be a number"),
         ({"lanes": 0}, "lanes = 0"),

@@ -14,14 +14,14 @@ from tiny_runs import break_off, command, log, results, resume, run
 import adabest
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ServerContext
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
 from adabest.federation.roster import Attendance
 
 CLIENTS = 6
-every_algorithm = pytest.mark.parametrize("name", ALGORITHMS.names())
+every_algorithm = pytest.mark.parametrize("name", CORE)
 
 
 def simulate(algorithm: Algorithm, seed: int = 0, **attendance: Any) -> Simulation:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from figures import catch_figures
-from relatives import FedDane
 from tiny_runs import stripes
 from torch import Tensor
 
 import adabest
 from adabest.algorithms.base import ClientContext, Replies, ServerContext, Update
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddyn import FedDyn
 from adabest.cli.rank_command import answer_in_job
 from adabest.data.dataset import Dataset
@@ -59,7 +59,7 @@ UNBALANCED = {**STRIPES, "unbalance": 0.7}
 NOBODY = ["2:leave:0-7", "4:join:1-6"]
 
 CASES: dict[str, dict[str, Any]] = {
-    **{name: {**DIGITS, "algorithm": name} for name in ALGORITHMS.names()},
+    **{name: {**DIGITS, "algorithm": name} for name in CORE},
     "progressive": {**DIGITS, "algorithm": "scaffold,sample_mean=progressive"},
     "automatic": {**DIGITS, "algorithm": "adabest,beta=auto", "rounds": 4},
     "decaying": {**DIGITS, "algorithm": "adabest,beta_decay=0.5,patience=1", "rounds": 4},
@@ -71,9 +71,9 @@ CASES: dict[str, dict[str, Any]] = {
     "churn": {**STRIPES, "algorithm": "feddyn", "churn": 0.4, "rounds": 6},
     "nobody": {**STRIPES, "algorithm": "scaffold", "schedule": NOBODY, "rounds": 6},
     "one-client": {**STRIPES, "algorithm": "adabest", "participation": 0.125, "rounds": 5},
-    "two-phases": {**STRIPES, "algorithm": "relatives:FedDane"},
-    "state-of-three-fields": {**STRIPES, "algorithm": "relatives:VrlSgd"},
-    "unscored": {**STRIPES, "algorithm": "relatives:FedNova"},
+    "two-phases": {**STRIPES, "algorithm": "feddane"},
+    "state-of-three-fields": {**STRIPES, "algorithm": "vrl-sgd"},
+    "unscored": {**STRIPES, "algorithm": "mifa"},
     "noisy": {**STRIPES, "algorithm": "relatives:NoisyFedAvg"},
     "difference": {**STRIPES, "algorithm": "ranked_runs:Difference"},
     "spoiled": {**UNBALANCED, "algorithm": "ranked_runs:Spoiled"},
@@ -101,7 +101,7 @@ class SpoiledPhase(FedDane):
     def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
         kept, reply = super().client_finish(client, message, model, context)
         if context.phase == 0 and context.round > 1:
-            reply = reply._replace(vector=_spoiled(reply.vector, context))
+            reply = reply._replace(gradient=_spoiled(reply.gradient, context))
         return kept, reply
 
 

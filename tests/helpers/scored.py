@@ -1,4 +1,4 @@
-"""The scored model of a federation that has one."""
+"""The scored model of a federation, or what counts in its place."""
 
 from torch import Tensor
 
@@ -10,3 +10,9 @@ def scored_model(simulation: Simulation) -> Tensor:
     model = simulation.scored_model()
     assert model is not None
     return model
+
+
+def scored_or_aggregate(simulation: Simulation) -> Tensor:
+    """The scored model; of a federation that has none, the aggregate, which counts in its place."""
+    model = simulation.scored_model()
+    return simulation.state.aggregate if model is None else model

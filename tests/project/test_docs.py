@@ -13,12 +13,12 @@ import pytest
 import torch
 from docs_pages import ROOT, Page, Step, pages, read, run_page
 from quadratics import random_quadratics, simulate
-from relatives import FedAvgM
 from scored import scored_model
 from small import METRICS
 
 import adabest
 from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.fedavgm import FedAvgM
 from adabest.cli.catalog import COMMANDS
 from adabest.runs.files import folder
 from adabest.runs.settings.config import SETTINGS
@@ -68,11 +68,15 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_the_reference_has_what_the_package_has(site: Path) -> None:
     for name in COMMANDS:
         assert f"usage: adabest {name} " in text_of(site, "reference/commands")
-    settings = text_of(site, "reference/settings")
+    settings = text_of(site, "reference/settings").replace("<wbr>", "")
     for name in SETTINGS:
         assert f"<td><code>{name}</code></td>" in settings
     for name in ALGORITHMS.builtin:
         assert f'<h3 id="{name}">' in settings
+    zoo = text_of(site, "reference/zoo")
+    for listed in adabest.list_algorithms():
+        assert f"<td><code>{listed.name}</code></td>" in zoo
+        assert f"<td>{listed.paper}</td>" in zoo
     assert "<td><code>beta</code></td>" in settings
     pages = text_of(site, "reference/python") + text_of(site, "reference/algorithms")
     for name in set(adabest.__all__) - {"__version__"}:
@@ -102,7 +106,10 @@ def test_no_formula_is_taken_for_emphasis(site: Path) -> None:
 
 def test_every_metric_is_explained() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert tuple(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == METRICS
+    explained = tuple(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert explained[: len(METRICS)] == METRICS
+    of_local_tests = [f"local_global_{part}" for part in ("accuracy", "spread", "worst_tenth", "best_tenth")]
+    assert [*explained[len(METRICS) :]] == [*of_local_tests, "local_own_accuracy"]
 
 
 def test_every_file_of_a_run_is_explained() -> None:

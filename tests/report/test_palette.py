@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import adabest
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.report import line_looks
 from adabest.report.line_looks import looks_by_algorithm
 from adabest.report.palette import LINE_COLOURS, LINE_DASHES, style_variables
@@ -61,8 +61,8 @@ def test_colours_are_told_apart_by_all_eyes(eyes: str, ground: str) -> None:
 
 
 def test_a_built_in_algorithm_has_one_colour_in_every_comparison() -> None:
-    assert set(ALGORITHMS.builtin) == set(line_looks._BUILT_IN)
-    assert len(set(line_looks._BUILT_IN.values())) == len(ALGORITHMS.builtin)
+    assert set(CORE) == set(line_looks._BUILT_IN)
+    assert len(set(line_looks._BUILT_IN.values())) == len(CORE)
     assert looks_by_algorithm(["fedavg", "fedprox", "scaffold", "feddyn", "adabest"]) == [0, 1, 2, 3, 4]
     assert looks_by_algorithm(["adabest", "mine:Own", "fedavg"])[::2] == [4, 0]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import NAMES
 from tiny_runs import Killed, Quiet, break_off, command, log, results, resume, run
 
 import adabest
+from adabest.algorithms.catalog import CORE
 from adabest.engine.gate import GateNotes, Rejection
 from adabest.errors import InputError
 from adabest.experiments.run_list import show
@@ -132,7 +132,7 @@ class TestKills:
         assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORE)
 def test_runs_without_bad_replies_have_no_trace_of_the_gate(name: str, tmp_path: Path) -> None:
     plain = run(tmp_path / "plain", algorithm=name)
     strict = run(tmp_path / "strict", algorithm=name, bad_replies="stop", reply_limit="1e6")

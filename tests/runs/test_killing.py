@@ -17,7 +17,7 @@ import pytest
 from tiny_runs import HELPERS, arguments, checkpoints, command, results, resume, run, tiny
 
 import adabest
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.federation.sampling import SAMPLERS
 from adabest.runs.files.folder import is_ours
 from adabest.runs.files.run_verification import verify_run
@@ -251,7 +251,7 @@ def assert_survives(settings: dict[str, Any], moments: random.Random, tmp_path: 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("checkpoint_every", [1, 4])
-@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
+@pytest.mark.parametrize("algorithm", CORE)
 def test_every_algorithm_survives_many_kills(algorithm: str, checkpoint_every: int, tmp_path: Path) -> None:
     settings = {**SLOW, "algorithm": algorithm, "checkpoint_every": checkpoint_every, "unbalance": 0.3}
     settings |= {"model": "tiny_runs:dropping", "augmentation": "flip-crop"}
@@ -285,15 +285,15 @@ def test_a_comparison_survives_many_kills(lanes: int | None, tmp_path: Path) -> 
     settings = {**SLOW, "rounds": 30}
     if lanes is not None:
         settings["lanes"] = lanes
-    straight = adabest.compare(out=tmp_path / "straight", show=False, algorithms=list(ALGORITHMS.builtin), **settings)
+    straight = adabest.compare(out=tmp_path / "straight", show=False, algorithms=list(CORE), **settings)
     folder, moments = tmp_path / "killed", random.Random(0)
-    folders = [folder / name for name in ALGORITHMS.builtin]
-    begin = ["compare", *arguments(**settings, out=folder), "--algorithms", *ALGORITHMS.builtin]
+    folders = [folder / name for name in CORE]
+    begin = ["compare", *arguments(**settings, out=folder), "--algorithms", *CORE]
     for _ in range(12):
         with process(*(["resume", folder] if (folder / "comparison.toml").is_file() else begin)) as child:
             wait_for_rounds(child, rounds_done(*folders) + moments.randint(0, 25), *folders)
             time.sleep(moments.uniform(0, 0.5))
     assert command("resume", folder) == 0
-    for name in ALGORITHMS.builtin:
+    for name in CORE:
         assert results(folder / name) == results(straight.folder / name)
     assert (folder / "table.csv").read_bytes() == (straight.folder / "table.csv").read_bytes()

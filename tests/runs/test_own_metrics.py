@@ -1,5 +1,6 @@
 """Metrics of the user's own: scikit-learn's by name, and functions of outputs and targets."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import torch
 from small_tasks import settings_of
 from tiny_runs import ends_after
 from torch import Tensor
+from torch.nn import functional
 
 import adabest
 from adabest.data.loading import load_dataset
 from adabest.errors import InputError, Interrupted
-from adabest.tasks.objectives.catalog import CLASSIFICATION
+from adabest.tasks.objectives.base import Objective
+from adabest.tasks.objectives.catalog import CLASSIFICATION, make_objective
+from adabest.tasks.objectives.metric import Metric
 from adabest.tasks.own_metrics import make_own_metrics
 
 SMALL: dict[str, Any] = {
@@ -34,6 +38,31 @@ def margin(outputs: Tensor, targets: Tensor) -> float:
     true = outputs.gather(1, targets[:, None])[:, 0]
     rest = outputs.scatter(1, targets[:, None], -torch.inf).amax(dim=1)
     return float((true - rest).mean())
+
+
+def percent_accuracy(outputs: Tensor, targets: Tensor) -> float:
+    return 100 * float((outputs.argmax(dim=1) == targets).double().mean())
+
+
+def nothing_of_nothing(outputs: Tensor, targets: Tensor) -> float:
+    return 0 / 0
+
+
+@dataclass
+class TopTwo(Objective):
+    """A task of one's own that has no hash: whether the true class is among the first two."""
+
+    metrics = (Metric("top_two", is_share=True),)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+    def sums(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = (outputs.topk(2, dim=1).indices == targets[:, None]).any(dim=1).double()
+        return torch.stack([found, torch.ones_like(found)], dim=1)
+
+    def values(self, sums: Tensor) -> Tensor:
+        return sums[..., :1] / sums[..., 1:]
 
 
 def no_number(outputs: Tensor, targets: Tensor) -> str:
@@ -74,6 +103,51 @@ def test_of_other_tasks(tmp_path: Path) -> None:
     assert 0 < labelled.final["scored_roc_auc"] <= 1
     quantities = adabest.run(out=tmp_path / "b", metrics=["neg_mean_squared_error"], **settings_of("regression"))
     assert -quantities.final["scored_neg_mean_squared_error"] == pytest.approx(quantities.final["scored_rmse"] ** 2)
+
+
+def test_names_of_sklearn_work_for_tokens_pixels_and_tasks_of_ones_own(tmp_path: Path) -> None:
+    for task in ("next-token", "segmentation"):
+        done = adabest.run(out=tmp_path / task, metrics=["balanced_accuracy", "neg_log_loss"], **settings_of(task))
+        assert done.final["scored_neg_log_loss"] == pytest.approx(-done.final["scored_loss"], rel=1e-5)
+        assert 0 < done.final["scored_balanced_accuracy"] <= 1
+    done = adabest.run(out=tmp_path / "own", task=TopTwo(), metrics=["f1_macro"], **SMALL)
+    assert 0 < done.final["scored_f1_macro"] < done.final["scored_top_two"]
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_areas_under_curves_of_any_number_of_labels(labels: int) -> None:
+    (area,) = make_own_metrics(["roc_auc"], make_objective("multi-label"))
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(40, labels, generator=generator), torch.randn(40, labels, generator=generator) > 0
+    expected = sklearn.metrics.roc_auc_score(targets, outputs)
+    assert area.value(outputs, targets.long()) == pytest.approx(expected)
+
+
+def test_a_single_score_is_that_of_class_one() -> None:
+    (area, right) = make_own_metrics(["roc_auc", "f1"], CLASSIFICATION)
+    scores, classes = torch.tensor([0.3, -0.1, 2.0, -3.0]), torch.tensor([1, 1, 1, 0])
+    for shaped in (scores, scores[:, None]):
+        assert area.value(shaped, classes) == 1.0
+        assert right.value(shaped, classes) == pytest.approx(sklearn.metrics.f1_score(classes, scores > 0))
+
+
+def test_percentages_of_a_function_called_accuracy_are_kept(tmp_path: Path) -> None:
+    done = adabest.run(out=tmp_path / "run", metrics=[percent_accuracy], **SMALL)
+    assert done.final["scored_percent_accuracy"] == pytest.approx(100 * done.final["scored_accuracy"])
+
+
+def test_a_model_that_gives_no_numbers_has_no_metric() -> None:
+    """Its run diverges by its loss, which is told; scikit-learn would raise ValueError."""
+    (area, log_loss) = make_own_metrics(["roc_auc_ovr", "neg_log_loss"], CLASSIFICATION)
+    outputs, targets = torch.full((4, 3), torch.nan), torch.tensor([0, 1, 2, 0])
+    assert np.isnan(area.value(outputs, targets))
+    assert np.isnan(log_loss.value(outputs, targets))
+
+
+def test_a_division_by_zero_is_no_value() -> None:
+    (ratio,) = make_own_metrics([nothing_of_nothing], CLASSIFICATION)
+    assert np.isnan(ratio.value(torch.zeros(2, 2), torch.tensor([0, 1])))
+    assert np.isnan(ratio.value_or_nan(torch.zeros(2, 2), torch.tensor([0, 1])))
 
 
 def test_a_run_is_resumed_with_its_functions(tmp_path: Path) -> None:

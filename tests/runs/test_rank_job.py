@@ -7,10 +7,10 @@ import pytest
 import torch
 from ranked import rank_environment
 from ranked_runs import Undeclared
-from relatives import FedDane
 from tiny_runs import Bomb, Faulty, arguments, command, results, resume, run, tiny
 
 from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.feddane import FedDane
 from adabest.engine.distributed.rank_device import choose_device
 from adabest.engine.distributed.ranks import Ranks
 from adabest.errors import InputError, Interrupted, RankLost

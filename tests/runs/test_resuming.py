@@ -32,7 +32,7 @@ from tiny_runs import (
 from torch import nn
 
 import adabest
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError, Interrupted
@@ -44,7 +44,7 @@ from adabest.runs.files.manifest import checksum_of_object
 
 
 class TestBitForBit:
-    @pytest.mark.parametrize("algorithm", [*ALGORITHMS.builtin, "adabest,beta=auto"])
+    @pytest.mark.parametrize("algorithm", [*CORE, "adabest,beta=auto", "vrl-sgd"])
     def test_an_interrupted_run_ends_as_a_straight_one(self, algorithm: str, tmp_path: Path) -> None:
         changes: dict[str, Any] = {"algorithm": algorithm, "unbalance": 0.3, "checkpoint_every": 0}
         straight = run(tmp_path / "straight", **changes)
@@ -52,7 +52,7 @@ class TestBitForBit:
         assert results(tmp_path / "pieces") == results(straight.folder)
         assert adabest.load(tmp_path / "pieces").status == "finished"
 
-    @pytest.mark.parametrize("algorithm", [*ALGORITHMS.builtin, "adabest,beta=auto"])
+    @pytest.mark.parametrize("algorithm", [*CORE, "adabest,beta=auto", "vrl-sgd"])
     def test_a_killed_run_ends_as_a_straight_one(self, algorithm: str, tmp_path: Path) -> None:
         changes: dict[str, Any] = {"algorithm": algorithm, "checkpoint_every": 1}
         straight = run(tmp_path / "straight", **changes)

@@ -13,7 +13,7 @@ from slow_checkpoints import SlowCheckpoints
 from tiny_runs import Bomb, Diary, Killed, contents, dies_at, ends_after, log, resume, run, tiny
 
 import adabest
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.engine.cpu import trainer
 from adabest.engine.interface import Answers, Request
@@ -129,7 +129,7 @@ class TestOutcome:
     def test_lanes_of_every_algorithm_end_as_single_runs_do(
         self, engine: str, tmp_path: Path, single_runs: SingleRuns
     ) -> None:
-        settings = [{"algorithm": name} for name in ALGORITHMS.builtin]
+        settings = [{"algorithm": name} for name in CORE]
         together(tmp_path / "lanes", settings, engine=engine, unbalance=0.3)
         assert outcome(tmp_path / "lanes") == single_runs.outcome(settings, engine=engine, unbalance=0.3)
 

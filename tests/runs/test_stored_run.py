@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 import adabest
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.errors import InputError, Interrupted
 from adabest.federation.roster import Roster
 from adabest.runs.files import folder as files
@@ -410,10 +410,10 @@ class TestSameClients:
     def test_the_algorithm_changes_neither_cohorts_nor_initial_model(
         self, cohorts: list[list[int]], tmp_path: Path
     ) -> None:
-        identities = [run(tmp_path / name, algorithm=name, rounds=3).identity for name in ALGORITHMS.builtin]
+        identities = [run(tmp_path / name, algorithm=name, rounds=3).identity for name in CORE]
         assert all(identity == identities[0] for identity in identities)
         first, *others = (cohorts[start : start + 3] for start in range(0, len(cohorts), 3))
-        assert len(others) == len(ALGORITHMS.builtin) - 1
+        assert len(others) == len(CORE) - 1
         assert all(other == first for other in others)
         assert first[0] != first[1]
 

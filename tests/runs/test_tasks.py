@@ -3,17 +3,23 @@
 import json
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from small_tasks import TASKS, data_of, settings_of
+from small_tasks import TASKS, Absolute, Language, data_of, settings_of
 from tiny_runs import ends_after
 from torch import nn
 
 import adabest
+from adabest.data.dataset import from_arrays
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.errors import InputError, Interrupted
+from adabest.experiments.choice import Point
+from adabest.runs import build
 from adabest.runs.files.records import check_identity
 
 FILES = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
@@ -94,6 +100,21 @@ def test_the_gpu_program_agrees_on_a_cpu(tmp_path: Path, task: str) -> None:
 
 
 @every_task
+def test_clients_side_by_side_agree_with_the_reference(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of GPUs, with all clients of a round in it at once, some of which make fewer steps."""
+    changes = {"precision": "float64", "algorithm": "adabest", "participation": 1.0, "unbalance": 0.5}
+    reference = run(tmp_path / "reference", task, engine="reference", **changes)
+    monkeypatch.setattr(build, "CpuTrainer", lambda given, *others: GpuTrainer(given, Precision(), None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing falls back to one client after another
+        stacked = run(tmp_path / "stacked", task, **changes)
+    for name, value in reference.final.items():
+        assert stacked.final[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
+
+
+@every_task
 def test_a_run_is_resumed_exactly(tmp_path: Path, task: str) -> None:
     whole = run(tmp_path / "whole", task)
     with pytest.raises(Interrupted), ends_after(40):
@@ -123,7 +144,40 @@ def test_full_gradients_agree(tmp_path: Path, task: str) -> None:
     assert rows[1]["cloud_norm"] == pytest.approx(rows[0]["cloud_norm"], rel=1e-9)
 
 
+def test_a_task_given_as_an_object_has_its_own_loss(tmp_path: Path) -> None:
+    named = run(tmp_path / "named", "own")
+    passed = run(tmp_path / "passed", "own", task=Absolute(bound=0.4))
+    assert passed.config.loss is None
+    assert results(passed) == results(named)
+    with pytest.raises(Interrupted), ends_after(40):
+        run(tmp_path / "cut", "own", task=Absolute(bound=0.4), checkpoint_every=1)
+    with pytest.raises(InputError, match=r"adabest\.resume\(folder, task="):
+        adabest.resume(tmp_path / "cut", dataset=data_of("own"), show=False)
+    resumed = adabest.resume(tmp_path / "cut", dataset=data_of("own"), task=Absolute(bound=0.4), show=False)
+    assert isinstance(resumed, adabest.Run)
+    assert results(resumed) == results(named)
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision"), [("reference", "float32"), ("batched", "float32"), ("batched", "bf16")]
+)
+def test_batches_without_a_value_are_left_out_of_the_mean(tmp_path: Path, engine: str, precision: str) -> None:
+    """F1 isn't defined for a batch in which no label occurs or is predicted."""
+    generator = np.random.default_rng(0)
+    inputs, labels = generator.normal(size=(60, 4)).astype(np.float32), np.zeros((60, 2), np.int64)
+    labels[::6] = 1
+    settings = settings_of("multi-label") | {"dataset": from_arrays(inputs, labels, inputs, labels, name="rare")}
+    changes = {"model": "logistic", "batch_size": 2, "rounds": 6, "engine": engine, "precision": precision}
+    done = adabest.run(out=tmp_path / "run", **settings | changes)
+    assert all(0 <= row["train_f1_micro"] <= 1 for row in done.metrics)
+
+
 class TestLowerIsBetter:
+    def test_a_share_that_is_not_there_is_the_worst(self) -> None:
+        errors = adabest.Metric("errors", higher_is_better=False, is_share=True)
+        lost, poor = Point({"a": 1}, [None], ["diverged"], errors), Point({"a": 2}, [0.9], ["finished"], errors)
+        assert lost.goodness < poor.goodness
+
     def test_a_run_ends_where_the_metric_is_low_enough(self, tmp_path: Path) -> None:
         whole = run(tmp_path / "whole", "next-token", rounds=12, evaluate_every=1)
         rounds, values = whole.curve("scored_perplexity")
@@ -168,6 +222,22 @@ class TestLowerIsBetter:
 
 
 class TestReports:
+    def test_a_value_too_large_for_a_number_is_no_missing_model(self, tmp_path: Path) -> None:
+        def loud(shape: tuple[int, ...], classes: int) -> nn.Module:
+            model = Language(shape, classes)
+            nn.init.normal_(model.table.weight, std=1e4)
+            return model
+
+        settings = settings_of("next-token") | {"model": loud, "learning_rate": 1e-9, "evaluate_every": 1}
+        made = adabest.compare(algorithms=["fedavg"], out=tmp_path / "c", **settings)
+        (done,) = made.runs.values()
+        assert done.final["scored_loss"] > 710  # whose exponential is beyond float64
+        assert done.final["scored_perplexity"] is None
+        assert made.table.rows[0][1] == "–"
+        assert "perplexity isn’t defined, loss" in (done.folder / "log.txt").read_text(encoding="utf-8")
+        page = adabest.write_report(done.folder, html=tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "no scored model" not in page
+
     def test_the_page_speaks_of_the_metric(self, tmp_path: Path) -> None:
         run(tmp_path / "run", "next-token")
         page = adabest.write_report(tmp_path / "run", html=tmp_path / "page.html").read_text(encoding="utf-8")
@@ -202,6 +272,14 @@ class TestRefusals:
     def test_classification_of_quantities(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="use --task regression"):
             run(tmp_path / "run", "regression", task="classification")
+
+    def test_cross_entropy_of_quantities(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"it is that of classes.*leave --loss out"):
+            run(tmp_path / "run", "regression", loss="cross-entropy")
+
+    def test_a_class_in_place_of_an_object(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"pass an object of it, as in Absolute\(\)"):
+            run(tmp_path / "run", "own", task=Absolute)
 
     def test_a_model_of_the_wrong_shape(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"outputs of shape \(42,\) for one .* 7 tokens at each of 6 places"):

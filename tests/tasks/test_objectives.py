@@ -78,6 +78,11 @@ class TestByHand:
         }
         assert float(make_objective("regression").loss(outputs, targets)) == pytest.approx(8 / 3)
 
+    @pytest.mark.parametrize("value", [0.0, 0.1, 3.3, 1e6 + 0.1])
+    def test_r2_of_equal_targets_is_not_defined(self, value: float) -> None:
+        targets = torch.full((7,), value, dtype=torch.float64)
+        assert math.isnan(values_of("regression", targets[:, None] + 0.1, targets)["r2"])
+
     def test_a_column_of_outputs_is_no_table_of_differences(self) -> None:
         outputs = torch.tensor([[1.0], [2.0]])
         assert float(make_objective("regression").loss(outputs, torch.tensor([1.0, 2.0]))) == 0.0
@@ -204,6 +209,10 @@ class TestRefusals:
         with pytest.raises(InputError, match=words):
             make_objective(name).check_data(data(targets))
 
+    def test_tokens_in_bytes_which_are_taken_for_pixels(self) -> None:
+        with pytest.raises(InputError, match="give tokens in a wider type, such as int64"):
+            make_objective("next-token").check_data(data([[0, 1], [4, 3]], np.array([[0, 1], [2, 4]], np.uint8)))
+
     @pytest.mark.parametrize(
         ("name", "targets", "shape", "words"),
         [
@@ -252,7 +261,13 @@ class TestRefusals:
             def values(self, sums: Tensor) -> Tensor:
                 return sums.sum()
 
+        class Percent(type(CLASSIFICATION)):  # type: ignore[misc]
+            def values(self, sums: Tensor) -> Tensor:
+                return 100 * sums[..., :1] / sums[..., 1:]
+
         of = (torch.zeros(2, 3), torch.tensor([0, 1]), data([0, 1]))
+        with pytest.raises(InputError, match="accuracy is a share, which lies between 0 and 1, and is 50"):
+            try_objective(Percent(), *of)
         with pytest.raises(InputError, match=r"sums should give a row for each of 2 samples, not \(2,\)"):
             try_objective(Flat(), *of)
         with pytest.raises(InputError, match=r"values should give \[\.\.\., 1\]"):

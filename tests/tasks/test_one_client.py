@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from relatives import FedDane
 from side_by_side import StackedEngine
 from small import BATCH_SIZE, EPOCHS, SEED, make_dataset, make_network, make_partition, make_task
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.nn import functional
 
 import adabest
 from adabest.algorithms.base import Algorithm, Population, ServerContext, Work
+from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddyn import FedDyn
 from adabest.data.augmentation import flip_crop, none
 from adabest.data.dataset import Dataset

@@ -1,18 +1,37 @@
 """The catalog of algorithms by name.
 
-A new built-in algorithm is a file in this folder and a line below. One of your own is named ``module:Class``, or is an
-entry point in the group ``adabest.algorithms``.
+A new built-in algorithm is a file in this folder, a line below, and a line in ``records``. One of your own is named
+``module:Class``, or is an entry point in the group ``adabest.algorithms``.
 """
 
 from adabest.algorithms.adabest import AdaBest
+from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
+from adabest.algorithms.aide import Aide
 from adabest.algorithms.base import Algorithm
+from adabest.algorithms.dane import Dane
+from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.fedavgm import FedAvgM
+from adabest.algorithms.fedcm import FedCM
+from adabest.algorithms.feddane import FedDane
+from adabest.algorithms.feddc import FedDC
 from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedexp import FedExP
+from adabest.algorithms.fednova import FedNova
+from adabest.algorithms.fedpd import FedPD
 from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.fedsplit import FedSplit
+from adabest.algorithms.mifa import Mifa
+from adabest.algorithms.mimelite import MimeLite
 from adabest.algorithms.scaffold import Scaffold
 from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.algorithms.scaffold_m import ScaffoldM
+from adabest.algorithms.slowmo import SlowMo
+from adabest.algorithms.vrl_sgd import VrlSgd
 from adabest.registry import Registry
+
+CORE = ("fedavg", "fedprox", "scaffold", "scaffold-m", "scaffold-gradient", "feddyn", "adabest")
+"""The algorithms that tables of costs show if none are named: those that the paper compares, and their variants."""
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry(
     kind="algorithm",
@@ -25,5 +44,23 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "scaffold-gradient": ScaffoldGradient,
         "feddyn": FedDyn,
         "adabest": AdaBest,
+        "fedavgm": FedAvgM,
+        "slowmo": SlowMo,
+        "fedadam": FedAdam,
+        "fedyogi": FedYogi,
+        "fedadagrad": FedAdagrad,
+        "fedexp": FedExP,
+        "fednova": FedNova,
+        "mifa": Mifa,
+        "vrl-sgd": VrlSgd,
+        "dane": Dane,
+        "aide": Aide,
+        "feddane": FedDane,
+        "feddc": FedDC,
+        "fedpd": FedPD,
+        "fedsplit": FedSplit,
+        "fedcm": FedCM,
+        "mimelite": MimeLite,
+        "fedacg": FedACG,
     },
 )

@@ -50,7 +50,7 @@ COMMANDS = {
         lambda: import_module("adabest.cli.commands.compare"),
     ),
     "sweep": Entry(
-        "Run one algorithm with every combination of some values of its settings, ordered by validation accuracy.",
+        "Run one algorithm with every combination of some values of its settings, ordered by validation score.",
         lambda: import_module("adabest.cli.commands.sweep"),
     ),
     "tune": Entry(
@@ -78,6 +78,10 @@ COMMANDS = {
     "report": Entry(
         "Write a page of runs: curves, table, partitions, settings, environment.",
         lambda: import_module("adabest.cli.commands.report"),
+    ),
+    "algorithms": Entry(
+        "List the algorithms: what each adds to a local step, sends, keeps and needs.",
+        lambda: import_module("adabest.cli.commands.algorithms"),
     ),
     "datasets": Entry(
         "List the data sets that have a name, and which of them are there.",

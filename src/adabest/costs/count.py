@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from adabest.algorithms.base import Algorithm
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.costs.formula import Formula, Number, bilinear, symbol, whole_or_fraction
 from adabest.costs.free_gradients import FreeGradients
@@ -108,13 +108,14 @@ def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> C
     """Counts what a round costs.
 
     Args:
-        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for all that come along.
+        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for the paper's and their
+            variants.
         sizes: What the formulas are to be evaluated for.
 
     Raises:
         InputError: If there is no such algorithm, or there is no formula for its costs.
     """
-    chosen = tuple(ALGORITHMS.builtin) if algorithms is None else algorithms
+    chosen = CORE if algorithms is None else algorithms
     check_algorithms(chosen)
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(chosen).items()}
     counted = {label: _costs(label, algorithm, sizes.precision) for label, algorithm in made.items()}

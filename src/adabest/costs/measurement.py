@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adabest.algorithms.base import Algorithm
-from adabest.algorithms.catalog import ALGORITHMS
+from adabest.algorithms.catalog import CORE
 from adabest.costs.cost_file import Cost, MeasuredAlgorithm, MeasuredCosts
 from adabest.costs.count import AlgorithmCosts, count_costs
 from adabest.costs.formula import Formula, Number
@@ -53,7 +53,8 @@ def measure_costs(
         settings: The settings of a run, over those of the measurement: made-up images of CIFAR's shape, 100 clients,
             and on a CPU 4 clients a round with one epoch, on a GPU 10 with five. None stands for no setting.
         repeats: How many rounds of each algorithm are measured, after one that isn't.
-        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for all that come along.
+        algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for the paper's and their
+            variants.
             FedAvg joins them if it isn't there.
 
     Raises:
@@ -103,7 +104,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_baseline(algorithms: Sequence[str | Algorithm] | None) -> list[str | Algorithm]:
-    chosen = tuple(ALGORITHMS.builtin) if algorithms is None else algorithms
+    chosen = CORE if algorithms is None else algorithms
     check_algorithms(chosen)
     return [*([] if BASELINE in map(label_of, chosen) else [BASELINE]), *chosen]
 

@@ -55,7 +55,8 @@ def round_costs(
     Args:
         model: Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default
             cnn.
-        algorithms: What to count: names with options, as in adabest,beta=0.9. By default all that come along.
+        algorithms: What to count: names with options, as in adabest,beta=0.9. By default the paper's and their
+            variants.
         input_shape: Shape of one input. By default 3x32x32.
         classes: How many classes there are. By default 10.
         batch_size: Samples in a local step. By default 45.

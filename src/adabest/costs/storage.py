@@ -16,7 +16,7 @@ def kept_bytes(simulation: Simulation) -> dict[str, Number]:
     """
     state, seen = simulation.state, list(simulation.state.clients)
     of_states = sum(message_bytes(simulation.client_state(client)) for client in seen)
-    of_models = message_bytes(map(simulation.client_model, seen))
+    of_models = 0 if state.scored is None else message_bytes(map(simulation.client_model, seen))
     return {
         "client": whole_or_fraction(Fraction(of_states, len(seen))),
         "server": message_bytes(state.server),

@@ -12,6 +12,15 @@ import torch
 from torch import Tensor
 
 from adabest.data.inputs import Inputs
+from adabest.data.labels import (
+    Labels,
+    as_texts,
+    check_labels_option,
+    map_numbers,
+    number_texts,
+    refuse_gaps,
+    refuse_many_classes,
+)
 from adabest.data.npz import read_npz
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
@@ -19,9 +28,6 @@ from adabest.machine import refuse_beyond_memory
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _CLIENTS = "clients"
 _FINGERPRINT = "_fingerprint"  # what a data set keeps its digest under
-# The most classes of a data set with fewer samples; no published one has as many. A larger label is damage or an
-# identifier: without this limit, each client would get a table with a count of every class below it.
-_MOST_UNSEEN_CLASSES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +88,7 @@ class Dataset:
                 raise InputError(
                     f"data set {self.name}: there is a label {highest}, but only {self.classes} classes from 0"
                 )
-            _check_classes(self.name, self.classes, self.y_train.numel() + self.y_test.numel())
+            refuse_many_classes(f"data set {self.name}", self.classes, self.y_train.numel() + self.y_test.numel())
         if self.clients is not None:
             _check_clients(self.name, self.clients, len(self.y_train))
         if self.names and (len(self.names) != self.classes or not all(isinstance(name, str) for name in self.names)):
@@ -196,6 +202,8 @@ def from_arrays(
     name: str = "arrays",
     defaults: Defaults | None = None,
     names: tuple[str, ...] = (),
+    labels: Labels = "count",
+    classes: int | None = None,
 ) -> Dataset:
     """Makes a data set of NumPy arrays, tensors, frames of numbers, or SciPy's sparse matrices, which become dense.
 
@@ -214,12 +222,17 @@ def from_arrays(
         name: The data set's name.
         defaults: The default settings of runs on it.
         names: The names of all classes, where they have some.
+        labels: ``count`` if labels, one a sample, have to count the classes from 0 without gaps; ``map`` to map any
+            values to such numbers, in their order; ``numbers`` if they are quantities, in floating point.
+        classes: How many classes there are, where some have no sample.
 
     Raises:
         InputError: If the arrays don't fit together; the message names the array.
     """
-    if not names:
-        y_train, y_test, names = _number_texts(name, y_train, y_test)
+    title = f"data set {name}"
+    check_labels_option(title, labels, classes)
+    if not names and labels != "numbers":
+        y_train, y_test, names = number_texts(title, y_train, y_test)
     arrays = dict(zip(_ARRAYS, map(as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
     if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
         wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
@@ -227,6 +240,7 @@ def from_arrays(
     if arrays["y_train"].is_floating_point() and arrays["y_test"].is_floating_point():
         wider = torch.promote_types(arrays["y_train"].dtype, arrays["y_test"].dtype)
         arrays |= {key: arrays[key].to(wider) for key in ("y_train", "y_test")}
+    arrays, names = _labelled(title, arrays, tuple(names), labels)
     _check(name, arrays)  # before anything is computed from them
     inputs = arrays["x_train"]
     normalisation = {}
@@ -234,16 +248,38 @@ def from_arrays(
         mean, std = pixel_statistics(inputs)
         normalisation = {"mean": mean, "std": std.clamp(min=1e-8)}
     y_train, y_test = arrays["y_train"], arrays["y_test"]
-    classes = math.prod(y_train.shape[1:]) if y_train.is_floating_point() else _highest(y_train, y_test) + 1
+    if y_train.is_floating_point():
+        if classes is not None:
+            raise InputError(f"{title}: classes = {classes}, but y_train holds quantities; leave one of the two out")
+        classes = math.prod(y_train.shape[1:])
+    elif classes is None:
+        if y_train.ndim == 1 and not names:
+            refuse_gaps(title, y_train, y_test)
+        classes = max(_highest(y_train, y_test) + 1, len(names))
     return Dataset(
         name=name,
-        classes=max(classes, len(names)),
-        names=tuple(names),
+        classes=classes,
+        names=names,
         defaults=defaults or Defaults(),
         clients=None if clients is None else _number_clients(name, clients),
         **arrays,
         **normalisation,
     )
+
+
+def _labelled(
+    title: str, arrays: dict[str, Tensor], names: tuple[str, ...], labels: Labels
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The arrays with labels as they are to be understood, and the names of classes."""
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
+    if labels == "numbers":
+        kept = [y if y.is_floating_point() else y.to(torch.float32) for y in (y_train, y_test)]
+        wider = torch.promote_types(kept[0].dtype, kept[1].dtype)
+        return arrays | {"y_train": kept[0].to(wider), "y_test": kept[1].to(wider)}, ()
+    finite = all(not y.is_floating_point() or bool(y.isfinite().all()) for y in (y_train, y_test))
+    if labels == "map" and finite and y_train.dtype == y_test.dtype and y_train.numel() and y_test.numel():
+        y_train, y_test, names = map_numbers(title, y_train, y_test, names)
+    return arrays | {"y_train": y_train, "y_test": y_test}, names
 
 
 def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -255,8 +291,13 @@ def pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), variance.sqrt().float()
 
 
-def from_npz(path: Path) -> Dataset:
+def from_npz(path: Path, labels: Labels = "count", classes: int | None = None) -> Dataset:
     """Reads a data set from an ``.npz`` file with x_train, y_train, x_test, y_test and, optionally, clients.
+
+    Args:
+        path: The file.
+        labels: What labels are, as in ``from_arrays``.
+        classes: How many classes there are, where some have no sample.
 
     Raises:
         InputError: If the file can't be read or lacks an array.
@@ -268,7 +309,13 @@ def from_npz(path: Path) -> Dataset:
     if missing:
         raise InputError(f"data set file {path} lacks {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
     try:
-        return from_arrays(*(arrays[key] for key in _ARRAYS), clients=arrays.get(_CLIENTS), name=path.stem)
+        return from_arrays(
+            *(arrays[key] for key in _ARRAYS),
+            clients=arrays.get(_CLIENTS),
+            name=path.stem,
+            labels=labels,
+            classes=classes,
+        )
     except InputError as error:
         raise InputError(f"data set file {path}: {error}") from error
 
@@ -327,33 +374,6 @@ def _refuse_dense_beyond_memory(key: str, shape: Sequence[int], itemsize: int) -
     refuse_beyond_memory(f"{key}, a sparse matrix,", cells, "choose fewer columns, or make them fewer by a projection")
 
 
-def _number_texts(name: str, y_train: Any, y_test: Any) -> tuple[Any, Any, tuple[str, ...]]:
-    """Labels that are texts as numbers from 0, in sorted order, and the names of classes; others as they are."""
-    texts = [_as_texts(labels) for labels in (y_train, y_test)]
-    if texts[0] is None and texts[1] is None:
-        return y_train, y_test, ()
-    if texts[0] is None or texts[1] is None:
-        raise InputError(f"data set {name}: only one of y_train and y_test holds texts; labels of both should be alike")
-    names = sorted({*texts[0], *texts[1]})
-    number = {text: position for position, text in enumerate(names)}
-    mapped = [np.array([number[text] for text in split], np.int64) for split in texts if split is not None]
-    return mapped[0], mapped[1], tuple(names)
-
-
-def _as_texts(values: Any) -> list[str] | None:
-    """The texts in a list, an array or a column of a frame; None if it holds anything else."""
-    if isinstance(values, Tensor):
-        return None
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return None  # ``as_tensor`` says what is wrong with it
-    if array.ndim != 1 or array.dtype.kind not in "UOT" or not len(array):
-        return None
-    texts = array.tolist()
-    return texts if all(isinstance(text, str) for text in texts) else None
-
-
 def _as_int64(complaint: str, tensor: Tensor) -> Tensor:
     whole = tensor.to(torch.int64)
     if tensor.dtype == torch.uint64 and bool((whole < 0).any()):
@@ -363,7 +383,7 @@ def _as_int64(complaint: str, tensor: Tensor) -> Tensor:
 
 def _number_clients(name: str, clients: Any) -> Tensor:
     """The clients of samples as numbers from 0, in the order of the clients' names."""
-    texts = _as_texts(clients)
+    texts = as_texts(clients)
     names = np.asarray(clients if texts is None else texts)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
         raise InputError(f"data set {name}: clients should be one number or text a sample, not {names.dtype}")
@@ -381,15 +401,6 @@ def _check_clients(name: str, clients: Tensor, samples: int) -> None:
         raise InputError(f"data set {name}: clients should count from 0 without gaps; from_arrays numbers them so")
 
 
-def _check_classes(name: str, classes: int, samples: int) -> None:
-    most = max(_MOST_UNSEEN_CLASSES, samples)
-    if classes > most:
-        raise InputError(
-            f"data set {name}: {classes:,} classes are more than its {samples:,} samples could show (up to {most:,} "
-            "are taken); labels should count the classes from 0, so number them anew"
-        )
-
-
 def _highest(*labels: Tensor) -> int:
     return max(int(own.max()) for own in labels)
 
@@ -399,7 +410,10 @@ def _check_targets(name: str, key: str, y: Tensor) -> None:
         if not bool(torch.isfinite(y).all()):
             raise InputError(f"data set {name}: {key} holds values that aren't finite")
     elif y.ndim == 1 and int(y.min()) < 0:
-        raise InputError(f"data set {name}: {key} has the label {int(y.min())}; labels count from 0")
+        raise InputError(
+            f"data set {name}: {key} has the label {int(y.min())}; labels count from 0. labels=map maps any numbers, "
+            "in their order"
+        )
     elif _highest(y) < 0:
         raise InputError(f"data set {name}: all labels of {key} are negative, which says that they aren't counted")
 

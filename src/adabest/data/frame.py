@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from adabest.data.dataset import Dataset
-from adabest.data.sheet import Labels, Roles, Sheet, dataset_of, empty_cell, wrong_number
+from adabest.data.labels import Labels, check_labels_option
+from adabest.data.sheet import Roles, Sheet, dataset_of, empty_cell, label_columns, wrong_number
+from adabest.data.text import text_options
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
-from adabest.registry import shown
+from adabest.registry import naming, shown
 
 _MISSING = ("NAType", "NaTType")  # the types of pandas' own values for a missing one
 
@@ -18,7 +20,7 @@ _MISSING = ("NAType", "NaTType")  # the types of pandas' own values for a missin
 def from_frame(
     frame: Any,
     *,
-    label: str = "label",
+    label: str | Sequence[str] = "label",
     client: str | None = None,
     features: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -26,25 +28,37 @@ def from_frame(
     split: str | None = None,
     test_share: float | None = None,
     labels: Labels = "count",
+    classes: int | None = None,
     standardise: bool = False,
+    text: str | None = None,
+    length: int | None = None,
+    tokenizer: Any = None,
+    next_token: bool = False,
     name: str = "frame",
 ) -> Dataset:
     """Makes a data set of a pandas or polars frame whose rows are samples.
 
-    Inputs are numbers, in float32; ``from_arrays`` takes ids. Labels that are texts are mapped to numbers from 0, in
-    sorted order, and kept as names of classes.
+    Inputs are numbers, in float32, or a column of texts; ``from_arrays`` takes ids. Labels that are texts are mapped to
+    numbers from 0, in sorted order, and kept as names of classes.
 
     Args:
         frame: The frame.
-        label: The column of labels.
+        label: The column of labels, or a list of several: each 0 or 1, or quantities.
         client: The column with the client of each row, if the frame comes split by client.
         features: The columns of inputs. By default all that have no other role.
         drop: Columns that are left out.
         test: A second frame, whose rows are tested with.
         split: Instead, the column that says for each row whether it is for ``train`` or ``test``.
         test_share: Instead, the share of the rows that is put aside to test with, class by class.
-        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any.
+        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any;
+            ``numbers`` if they are quantities.
+        classes: How many classes there are, where some have no row.
         standardise: Whether each column is brought to mean 0 and deviation 1, by the rows to train with.
+        text: The column of texts that are the inputs, instead of columns of numbers.
+        length: How many tokens of a text are taken. By default 80.
+        tokenizer: A function from a text to a list of ids, an object that has one called ``encode``, or the name of
+            either, ``module:name``. By default, the characters of a text are its tokens.
+        next_token: Whether texts are cut into windows of ``length``, and the token that follows each is the target.
         name: The data set's name.
 
     Raises:
@@ -55,17 +69,29 @@ def from_frame(
             f"{name} needs one way to tell its test rows: test=frame, split=column (of train and test), or "
             "test_share=0.2"
         )
-    if labels not in ("count", "map"):
-        raise InputError(f"{name}: labels = {shown(labels)} should be 'count' or 'map'")
+    check_labels_option(name, labels, classes)
+    options = text_options(name, text, length=length, tokenizer=tokenizer, next_token=next_token)
+    answers = label_columns(name, [label] if isinstance(label, str) else label, options)
     for option, columns in (("features", features), ("drop", drop)):
         if isinstance(columns, str):
             raise InputError(f"{name}: {option} should be a list of columns, as in [{columns!r}]")
-    roles = Roles(label, client, split, tuple(features), tuple(drop))
+    roles = Roles(answers, client, split, tuple(features), tuple(drop), text)
     training = _sheet(name, frame, roles)
     testing = None
     if test is not None:
-        testing = _sheet(f"{name} to test with", test, Roles(label, features=tuple(training.columns)))
-    return dataset_of(name, training, testing, roles, test_share=test_share, labels=labels, standardise=standardise)
+        testing = _sheet(f"{name} to test with", test, roles.for_test(training.columns))
+    with naming(tokenizer):
+        return dataset_of(
+            name,
+            training,
+            testing,
+            roles,
+            test_share=test_share,
+            labels=labels,
+            classes=classes,
+            standardise=standardise,
+            text=options,
+        )
 
 
 def _sheet(title: str, frame: Any, roles: Roles) -> Sheet:
@@ -80,7 +106,19 @@ def _sheet(title: str, frame: Any, roles: Roles) -> Sheet:
     for position, column in enumerate(columns):
         inputs[:, position] = _numbers(title, column, frame[column_of[column]].to_numpy())
     texts = {column: list(map(_text, frame[column_of[column]].to_numpy().tolist())) for column in roles.texts}
+    if roles.text is not None:
+        texts[roles.text] = _texts(title, roles.text, frame[column_of[roles.text]].to_numpy().tolist())
     return Sheet(title, columns, inputs, texts, _place)
+
+
+def _texts(title: str, column: str, values: Sequence[Any]) -> list[str]:
+    """A column of texts as they are."""
+    for row, value in enumerate(values):
+        if _is_missing(value):
+            raise empty_cell(title, _place(row), column)
+        if not isinstance(value, str):
+            raise InputError(f"{title}, {_place(row)}, column {column!r}: {shown(value)} isn't a text, as text= says")
+    return list(values)
 
 
 def _place(row: int) -> str:

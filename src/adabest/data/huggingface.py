@@ -1,19 +1,44 @@
-"""Image sets of Hugging Face's ``datasets`` that have a label column, from disk or from the hub."""
+"""Sets of Hugging Face's ``datasets``, of images, numbers or texts: from disk, from the hub, or as objects."""
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
+from adabest.data.labels import Labels, check_labels_option
+from adabest.data.sheet import column_names, dataset_of_texts, label_columns, strata_of
 from adabest.data.split import stratified_test_split
-from adabest.errors import InputError, nearest, told
+from adabest.data.text import TextOptions, TextSamples, read_texts, text_options
+from adabest.errors import AdabestError, InputError, nearest, told
+from adabest.machine import refuse_beyond_memory
+from adabest.registry import naming, shown
 
 _GREY = {"1", "L", "LA"}
 _DEEP = ("I", "F")  # more than a byte a pixel
+_PIXELS = "uint8"
+
+Kind = Literal["images", "texts", "numbers"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What was said about a set's columns and splits."""
+
+    image: str | None
+    features: tuple[str, ...]
+    label: tuple[str, ...] | None
+    client: str | None
+    train: str
+    test: str
+    test_share: float | None
+    labels: Labels
+    classes: int | None
+    text: str | None
+    reading: TextOptions | None
 
 
 def huggingface(
@@ -27,8 +52,15 @@ def huggingface(
     train: str = "train",
     test: str = "test",
     test_share: float | None = None,
+    features: str | None = None,
+    text: str | None = None,
+    length: int | None = None,
+    tokenizer: str | None = None,
+    next_token: bool = False,
+    labels: Labels = "count",
+    classes: int | None = None,
 ) -> Dataset:
-    """An image set in the form of the package ``datasets``, which ``pip install "adabest[huggingface]"`` installs.
+    """A set in the form of the package ``datasets``, which ``pip install "adabest[huggingface]"`` installs.
 
     Images have one channel if all of them are grey, else red, green and blue.
 
@@ -37,11 +69,21 @@ def huggingface(
         name: Instead of a path, the name of a set on the hub.
         subset: Its configuration, if it has several.
         image: The column with the images. By default the first column of images.
-        label: The column with the labels. By default the one of class labels, else the one called ``label``.
+        label: The column with the labels. By default the one of class labels, else the one called ``label``. Or
+            several, joined by ``+``: each 0 or 1, or quantities.
         client: The column with the client of each sample, if the set comes split by client.
         train: The split to train with.
         test: The split to test with.
         test_share: The share of the training split that is put aside to test with, class by class, instead of ``test``.
+        features: Instead of images, the columns of numbers, joined by ``+``, or one of lists of numbers.
+        text: Instead of images, the column of texts.
+        length: How many tokens of a text are taken. By default 80.
+        tokenizer: ``module:function`` of a function from a text to a list of ids, or of an object that has one called
+            ``encode``. By default, the characters of a text are its tokens.
+        next_token: Whether texts are cut into windows of ``length``, and the token that follows each is the target.
+        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any; ``numbers``
+            if they are quantities.
+        classes: How many classes there are, where some have no sample, and the column doesn't declare it.
 
     Raises:
         InputError: If it can't be read, or lacks a split or a column, or its images differ in size.
@@ -51,31 +93,130 @@ def huggingface(
             "data set 'huggingface' needs either path=..., for one on disk, or name=..., for one on the hub"
         )
     title = str(name if path is None else path)
+    reading = text_options(title, text, length=length, tokenizer=tokenizer, next_token=next_token)
+    answers = None if label is None else column_names(label)
+    inputs = column_names(features)
+    options = _Options(image, inputs, answers, client, train, test, test_share, labels, classes, text, reading)
+    check_labels_option(title, labels, classes)
     with _reading(title):
-        opened = _open(path, name, subset)
-        training = _choose(title, "split", opened, train)
-        columns = _columns(title, training.features, image, label, client)
-        splits = {train: training}
-        if test_share is None:
-            splits[test] = _test_split(title, opened, train, test)
-            _columns(title, splits[test].features, columns["image"], columns["label"], None)
-        labels, classes = _labels(title, columns["label"], splits.values())
-        images = _images(title, columns["image"], splits)
-        testing = (
-            np.arange(len(labels)) >= len(training) if test_share is None else _put_aside(title, labels, test_share)
+        return _dataset(title, title if path is None else path.stem, _open(path, name, subset), options)
+
+
+def from_huggingface(
+    data: Any,
+    *,
+    image: str | None = None,
+    label: str | Sequence[str] | None = None,
+    client: str | None = None,
+    train: str = "train",
+    test: str = "test",
+    test_share: float | None = None,
+    features: Sequence[str] = (),
+    text: str | None = None,
+    length: int | None = None,
+    tokenizer: Any = None,
+    next_token: bool = False,
+    labels: Labels = "count",
+    classes: int | None = None,
+    name: str = "huggingface",
+) -> Dataset:
+    """Makes a data set of an object of Hugging Face's package ``datasets``, of images, numbers or texts.
+
+    Images are bytes, and standardised. Columns of numbers become float32. A single column of lists of numbers, all of
+    one shape, is as in ``from_arrays``: floating-point numbers as they are, bytes are pixels, and whole numbers ids.
+
+    Args:
+        data: A ``Dataset``, or a ``DatasetDict`` or another mapping of some by the names of splits.
+        image: The column with the images. By default the first column of images.
+        label: The column of labels. By default the one of class labels, else the one called ``label``. Or a list of
+            several: each 0 or 1, or quantities.
+        client: The column with the client of each sample, if the set comes split by client.
+        train: The split to train with.
+        test: The split to test with.
+        test_share: The share of the training split that is put aside to test with, class by class, instead of ``test``.
+        features: Instead of images, the columns of numbers.
+        text: Instead of images, the column of texts.
+        length: How many tokens of a text are taken. By default 80.
+        tokenizer: A function from a text to a list of ids, an object that has one called ``encode``, or the name of
+            either, ``module:name``. By default, the characters of a text are its tokens.
+        next_token: Whether texts are cut into windows of ``length``, and the token that follows each is the target.
+        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any; ``numbers``
+            if they are quantities.
+        classes: How many classes there are, where some have no sample, and the column doesn't declare it.
+        name: The data set's name.
+
+    Raises:
+        InputError: If it can't be used; the message names the column, and the row where there is one.
+    """
+    check_labels_option(name, labels, classes)
+    if isinstance(features, str):
+        raise InputError(f"{name}: features should be a list of columns, as in [{features!r}]")
+    reading = text_options(name, text, length=length, tokenizer=tokenizer, next_token=next_token)
+    answers = None if label is None else (label,) if isinstance(label, str) else tuple(label)
+    options = _Options(image, tuple(features), answers, client, train, test, test_share, labels, classes, text, reading)
+    with naming(tokenizer), _reading(name):
+        return _dataset(name, name, _splits(name, data, train), options)
+
+
+def _splits(title: str, data: Any, train: str) -> dict[str, Any]:
+    """The splits of an object by name, without formats, which would change what columns give."""
+    _require_package()
+    import datasets
+
+    found = dict(data) if isinstance(data, Mapping) else {train: data}
+    for split in found.values():
+        if not isinstance(split, datasets.Dataset):
+            streamed = isinstance(split, datasets.IterableDataset)
+            raise InputError(
+                f"{title} should be a Dataset of the package datasets, or a DatasetDict of some, not "
+                f"{'one that is streamed; load it without streaming=True' if streamed else type(split).__name__}"
+            )
+    return {key: split.with_format(None) for key, split in found.items()}
+
+
+def _dataset(title: str, name: str, splits: Mapping[str, Any], options: _Options) -> Dataset:
+    """The data set that some splits make."""
+    training = _choose(title, "split", splits, options.train)
+    kind = _kind(title, training.features, options)
+    inputs = _input_columns(title, training.features, kind, options)
+    label = _label_columns(title, training.features, options)
+    for column in (*label, options.client):
+        if column is not None:
+            _choose(title, "column", training.features, column)
+    used = {options.train: training}
+    if options.test_share is None:
+        used[options.test] = _test_split(title, splits, options.train, options.test)
+        for column in (*inputs, *label):
+            _choose(f"{title}, split {options.test},", "column", used[options.test].features, column)
+    for split, samples in used.items():
+        if not len(samples):
+            raise InputError(f"{title}: the split {split!r} has no samples; name another by train= or test=")
+    targets, names = _targets(title, label, used.values(), options)
+    count = sum(map(len, used.values()))
+    made = _images(title, inputs[0], used) if kind == "images" else None
+    if options.test_share is None:
+        test = np.arange(count) >= len(training)
+    else:
+        test = _put_aside(title, targets, count, options.test_share)
+    owners = None if options.client is None else np.asarray(training[options.client][:])
+    if kind == "texts":
+        read = _texts(title, inputs[0], used, test, options)
+        return dataset_of_texts(
+            name, read, targets, test, owners, names=names, classes=options.classes, labels=options.labels
         )
-        clients = None
-        if client is not None:
-            clients = np.asarray(training[client][:])[~testing[: len(training)]]
-        dataset = from_arrays(
-            images[~testing],
-            labels[~testing],
-            images[testing],
-            labels[testing],
-            clients=clients,
-            name=title if path is None else path.stem,
-        )
-        return dataclasses.replace(dataset, classes=max(classes, dataset.classes))
+    if made is None:
+        made = _numbers(title, inputs, used)
+    return from_arrays(
+        made[~test],
+        targets[~test],
+        made[test],
+        targets[test],
+        clients=None if owners is None else owners[~test[: len(owners)]],
+        name=name,
+        names=names,
+        labels=options.labels,
+        classes=options.classes,
+    )
 
 
 @contextlib.contextmanager
@@ -83,7 +224,7 @@ def _reading(title: str) -> Iterator[None]:
     """While entered, errors name the data set: readers of ``datasets`` find damaged files late, in any call."""
     try:
         yield
-    except InputError:
+    except AdabestError:
         raise
     except Exception as error:  # ``datasets`` has no exception type of its own for damaged files
         raise InputError(f"{title} can't be read by the package datasets: {told(error)}") from error
@@ -91,12 +232,9 @@ def _reading(title: str) -> Iterator[None]:
 
 def _open(path: Path | None, name: str | None, subset: str | None) -> Mapping[str, Any]:
     """The splits of a set by name."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise InputError(
-            f"data set 'huggingface' needs the package datasets ({error}): pip install \"adabest[huggingface]\""
-        ) from error
+    _require_package()
+    import datasets
+
     if path is not None and not path.exists():
         raise InputError(f"{path} doesn't exist; a set on the hub is named by name=..., not by path=...")
     opened: Any
@@ -114,6 +252,15 @@ def _open(path: Path | None, name: str | None, subset: str | None) -> Mapping[st
     return opened if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
 
 
+def _require_package() -> None:
+    try:
+        import datasets  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"data set 'huggingface' needs the package datasets ({error}): pip install \"adabest[huggingface]\""
+        ) from error
+
+
 def _test_split(title: str, splits: Mapping[str, Any], train: str, test: str) -> Any:
     if test == train:
         raise InputError(f"{title}: the split {train!r} can't be trained and tested with; see test_share")
@@ -125,51 +272,191 @@ def _test_split(title: str, splits: Mapping[str, Any], train: str, test: str) ->
     return splits[test]
 
 
-def _columns(
-    title: str, features: Mapping[str, Any], image: str | None, label: str | None, client: str | None
-) -> dict[str, str]:
-    """The columns of images, labels and clients; those that aren't named are found by their types."""
+def _of_type(features: Mapping[str, Any], kind: type) -> list[str]:
+    return [column for column, feature in features.items() if isinstance(feature, kind)]
+
+
+def _kind(title: str, features: Mapping[str, Any], options: _Options) -> Kind:
+    """What inputs are."""
     import datasets
 
-    def of(kind: type) -> list[str]:
-        return [column for column, feature in features.items() if isinstance(feature, kind)]
-
-    columns = {}
-    pictures = of(datasets.Image)
-    if not pictures:
-        raise InputError(f"{title} has no column of images; its columns are {', '.join(features)}")
-    columns["image"] = _choose(title, "column of images", {column: column for column in pictures}, image or pictures[0])
-    labels = of(datasets.ClassLabel) or [column for column in features if column == "label"]
-    if label is None and len(labels) != 1:
+    given = {"image": options.image, "features": options.features, "text": options.text}
+    said = [option for option, value in given.items() if value]
+    if len(said) > 1:
+        raise InputError(f"{title}: inputs are those of {said[0]}= or of {said[1]}=; leave one of them out")
+    if options.text:
+        return "texts"
+    if options.features:
+        return "numbers"
+    if not _of_type(features, datasets.Image):
         raise InputError(
-            f"{title} has {' and '.join(labels) or 'no column'} for labels; choose one by label=..., of "
+            f"{title} has no column of images; its columns are {', '.join(features)}. Name one of texts by text=..., "
+            "or columns of numbers by features=..."
+        )
+    return "images"
+
+
+def _input_columns(title: str, features: Mapping[str, Any], kind: Kind, options: _Options) -> tuple[str, ...]:
+    """The columns of inputs, which have the right types."""
+    import datasets
+
+    if kind == "images":
+        pictures = _of_type(features, datasets.Image)
+        return (_choose(title, "column of images", dict.fromkeys(pictures), options.image or pictures[0], key=True),)
+    for column in options.features:
+        _choose(title, "column", features, column)
+    if kind == "numbers":
+        return options.features
+    column = str(options.text)
+    feature = _choose(title, "column", features, column)
+    if getattr(feature, "dtype", None) not in ("string", "large_string"):
+        raise InputError(f"{title}: the column {column!r} holds {shown(feature)}; it should hold texts, as text= says")
+    return (column,)
+
+
+def _label_columns(title: str, features: Mapping[str, Any], options: _Options) -> tuple[str, ...]:
+    """The columns of labels; one that isn't named is found by its type."""
+    import datasets
+
+    if options.reading is not None and options.reading.next_token:
+        return label_columns(title, options.label or ("label",), options.reading)
+    if options.label is not None:
+        return options.label
+    found = _of_type(features, datasets.ClassLabel) or [column for column in features if column == "label"]
+    if len(found) != 1:
+        raise InputError(
+            f"{title} has {' and '.join(found) or 'no column'} for labels; choose one by label=..., of "
             f"{', '.join(features)}"
         )
-    for key, column in (("label", label or labels[0]), ("client", client)):
-        if column is not None:
-            _choose(title, "column", features, column)
-            columns[key] = column
-    return columns
+    return (found[0],)
 
 
-def _choose(title: str, kind: str, known: Mapping[str, Any], name: str) -> Any:
+def _choose(title: str, kind: str, known: Mapping[str, Any], name: str, *, key: bool = False) -> Any:
     if name not in known:
         raise InputError(f"{title} has no {kind} {name!r}; {nearest(name, known)}")
-    return known[name]
+    return name if key else known[name]
 
 
-def _labels(title: str, column: str, splits: Collection[Any]) -> tuple[np.ndarray, int]:
-    """The labels of all splits, one after the other, as numbers from 0, and the number of declared classes."""
+def _targets(
+    title: str, columns: Sequence[str], splits: Collection[Any], options: _Options
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The targets of the samples of all splits, one after the other, and the names of classes."""
+    if not columns:  # the tokens of texts are the targets
+        if options.labels != "count":
+            raise InputError(f"{title}: labels={options.labels} says nothing where next_token is given; leave it out")
+        return np.empty(0, np.float32), ()
+    found = [_labels(title, column, splits, options.labels) for column in columns]
+    if len(found) == 1:
+        return found[0]
+    for column, (values, _) in zip(columns, found, strict=True):
+        if values.ndim != 1 or (options.labels == "count" and not np.isin(values, (0, 1)).all()):
+            raise InputError(
+                f"{title}: {column!r} should hold 0 or 1 for every sample, as one of several columns of labels; if "
+                "they are quantities, say labels=numbers"
+            )
+    return np.stack([values for values, _ in found], axis=1), ()
+
+
+def _labels(title: str, column: str, splits: Collection[Any], labels: Labels) -> tuple[np.ndarray, tuple[str, ...]]:
+    """A column of labels of all splits, one after the other, and the names of classes."""
     declared = [split.features[column] for split in splits]
     names = getattr(declared[0], "names", None)
     if any(getattr(feature, "names", None) != names for feature in declared[1:]):
         raise InputError(f"{title}: the splits differ in the class names of {column!r}")
-    values = np.concatenate([np.asarray(split[column][:]) for split in splits])
-    if values.dtype.kind == "U":
-        names, values = np.unique(values, return_inverse=True)
-    if values.dtype.kind not in "iub" or values.ndim != 1 or not len(values):
-        raise InputError(f"{title}: {column!r} should hold a whole number or a text for every sample, as a label")
-    return values.astype(np.int64), 0 if names is None else len(names)
+    try:
+        values = np.concatenate([np.asarray(split[column][:]) for split in splits])
+    except ValueError as error:  # lists of different lengths
+        raise InputError(f"{title}: {column!r} should hold labels of one shape: {error}") from error
+    if labels == "numbers":
+        if values.dtype.kind not in "iubf":
+            raise InputError(f"{title}: {column!r} should hold a number for every sample, as labels=numbers says")
+        return values.astype(np.float32), ()
+    if values.dtype.kind == "U" and values.ndim == 1:
+        texts, values = np.unique(values, return_inverse=True)
+        names = texts.tolist()
+    quantities = labels == "map" and values.dtype.kind == "f"
+    if not (values.dtype.kind in "iub" or quantities) or values.ndim > 2 or not len(values):
+        hint = "; labels=numbers takes quantities" if values.dtype.kind == "f" else ""
+        raise InputError(f"{title}: {column!r} should hold a whole number or a text for every sample, as a label{hint}")
+    return values if quantities else values.astype(np.int64), () if names is None else tuple(names)
+
+
+def _texts(title: str, column: str, splits: Mapping[str, Any], test: np.ndarray, options: _Options) -> TextSamples:
+    """The samples that the texts of all splits make, one split after the other."""
+    texts = [text for samples in splits.values() for text in samples[column][:]]
+
+    def place(row: int) -> str:
+        for split, samples in splits.items():
+            if row < len(samples):
+                return f"row {row} from 0 of {split}"
+            row -= len(samples)
+        raise IndexError(row)
+
+    if None in texts:
+        raise InputError(f"{title}, {place(texts.index(None))}, column {column!r} is empty; leave the row out")
+    assert options.reading is not None
+    return read_texts(title, texts, test, options.reading, place)
+
+
+def _numbers(title: str, columns: Sequence[str], splits: Mapping[str, Any]) -> np.ndarray:
+    """The numbers of all splits, one after the other: ``[samples, columns]``, or of the shape of a column's lists."""
+    blocks = []
+    for column in columns:
+        parts = [_column(title, column, split, samples) for split, samples in splits.items()]
+        if len({part.shape[1:] for part in parts}) > 1:
+            raise InputError(
+                f"{title}, column {column!r}: lists of {' and '.join(str(part.shape[1:]) for part in parts)} numbers; "
+                "all should have one length"
+            )
+        blocks.append(np.concatenate(parts))
+    if len(blocks) == 1 and blocks[0].ndim > 1:
+        return blocks[0]
+    return np.concatenate([block.reshape(len(block), -1).astype(np.float32) for block in blocks], axis=1)
+
+
+def _column(title: str, column: str, split: str, samples: Any) -> np.ndarray:
+    """A column of numbers, or of lists of numbers that have one shape."""
+    refuse_beyond_memory(title, {f"the column {column!r}": 8 * samples.data.nbytes}, "choose fewer columns or rows")
+    where = f"{title}, split {split}, column {column!r}"
+    values = samples[column][:]
+    for row, value in enumerate(values):
+        if value is None:
+            raise InputError(f"{where}, row {row} from 0 is empty; fill it in, or leave the row out")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        first = np.shape(values[0])
+        row = next(number for number, value in enumerate(values) if _shape(value) != first)
+        raise InputError(
+            f"{where}, row {row} from 0 has numbers of another shape than row 0, {first}; bring all to one length"
+        ) from error
+    if array.dtype.kind not in "iubf":
+        raise InputError(
+            f"{where} holds {shown(values[0])}, which isn't a number, or a list of numbers; texts are named by text=..."
+        )
+    if array.ndim == 1:
+        return array
+    return array.astype(np.uint8) if _dtype(samples.features[column]) == _PIXELS else _plain(array)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Numbers as ``from_arrays`` takes them: whole ones as ids, others in float32."""
+    return array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float32)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        shape: tuple[int, ...] = np.shape(value)
+    except ValueError:
+        return None
+    return shape
+
+
+def _dtype(feature: Any) -> str | None:
+    """The type of the numbers in lists, however deep."""
+    while (inner := getattr(feature, "feature", None)) is not None:
+        feature = inner
+    return getattr(feature, "dtype", None)
 
 
 def _images(title: str, column: str, splits: Mapping[str, Any]) -> np.ndarray:
@@ -204,9 +491,9 @@ def _pixels(picture: Any) -> np.ndarray:
     return np.asarray(picture.convert("L" if picture.mode in _GREY else "RGB"))
 
 
-def _put_aside(title: str, labels: np.ndarray, share: float) -> np.ndarray:
+def _put_aside(title: str, targets: np.ndarray, count: int, share: float) -> np.ndarray:
     """A mask of the test samples."""
-    samples = round(share * len(labels))
-    if not 0 < samples < len(labels):
-        raise InputError(f"{title}: test_share = {share:g} of {len(labels):,} samples leaves none to train or to test")
-    return stratified_test_split(np.unique(labels, return_inverse=True)[1], samples)
+    samples = round(share * count)
+    if not 0 < samples < count:
+        raise InputError(f"{title}: test_share = {share:g} of {count:,} samples leaves none to train or to test")
+    return stratified_test_split(strata_of(targets, count), samples)

@@ -29,6 +29,7 @@ DATASETS: Registry[Callable[..., Dataset]] = Registry(
         "huggingface": huggingface,
         "images": images,
         "leaf": leaf,
+        "npz": from_npz,
         "synthetic": synthetic,
         "table": table,
     },

@@ -5,6 +5,7 @@
 
 import io
 import math
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -67,9 +68,19 @@ def _array(path: Path, name: str, content: bytes) -> np.ndarray:
             f"data set file {path}: {name} holds {len(data):,} bytes of data, but its header says {dtype} of shape "
             f"{shape}, which are {math.prod(shape) * dtype.itemsize:,}; {_RIGHT}"
         )
+    if dtype.kind == "U" and len(data):
+        _refuse_odd_letters(path, name, np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder)))
     if not len(data):
         return np.empty(shape, dtype)
     return np.frombuffer(data, dtype).reshape(shape, order="F" if by_column else "C")
+
+
+def _refuse_odd_letters(path: Path, name: str, letters: np.ndarray) -> None:
+    """Python can't make a text of numbers that are no letter's."""
+    if letters.size and int(letters.max()) > sys.maxunicode:
+        raise InputError(
+            f"data set file {path}: {name} holds texts with a letter {int(letters.max())}, which there isn't; {_RIGHT}"
+        )
 
 
 def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:

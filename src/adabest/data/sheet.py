@@ -1,22 +1,23 @@
-"""Sheets: rows of numbers with a label, and perhaps a client and a split, which become a data set.
+"""Sheets: rows of numbers or texts with labels, and perhaps a client and a split, which become a data set.
 
 Readers of files and frames make a sheet each. What its labels mean, and which rows test, is decided here once.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
+from adabest.data.labels import Labels, check_labels_option, finite_number, whole_number
 from adabest.data.split import stratified_test_split
+from adabest.data.text import TextOptions, TextSamples, read_texts
 from adabest.errors import InputError, nearest
 from adabest.registry import shown
 
-Labels = Literal["count", "map"]
 _JOIN = "+"
-_LARGEST = 2**53  # from here on, float64 doesn't hold every whole number
+_TRUTH = {"true": 1, "false": 0}
 _SHOWN = 5  # labels in a message
 
 
@@ -25,23 +26,29 @@ class Roles:
     """The columns of a table by what they are for.
 
     Attributes:
-        label: The column of labels.
+        label: The columns of labels; several for several targets a row, none if the inputs hold them.
         client: The column of clients, if there is one.
         split: The column that says train or test, if there is one.
         features: The columns of inputs; empty for all others.
         drop: Columns that are none of these.
+        text: The column of texts, if inputs are texts.
     """
 
-    label: str
+    label: tuple[str, ...]
     client: str | None = None
     split: str | None = None
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    text: str | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns that are read as texts."""
-        return tuple(column for column in (self.label, self.client, self.split) if column is not None)
+        return tuple(c for c in (*self.label, self.client, self.split, self.text) if c is not None)
+
+    def for_test(self, columns: Sequence[str]) -> "Roles":
+        """The roles of the same columns in a table that is only tested with."""
+        return Roles(self.label, features=tuple(columns), text=self.text)
 
     def inputs(self, title: str, header: Sequence[str]) -> list[str]:
         """The columns of inputs in a table.
@@ -58,7 +65,8 @@ class Roles:
         )
         if doubled:
             raise InputError(f"{title} has several columns called {doubled[0]!r}; each needs a name of its own")
-        named = [("label", self.label), ("client", self.client), ("split", self.split)]
+        named: list[tuple[str, str | None]] = [("label", column) for column in self.label]
+        named += [("client", self.client), ("split", self.split), ("text", self.text)]
         named += [("features", column) for column in self.features] + [("drop", column) for column in self.drop]
         taken: dict[str, str] = {}
         for role, column in named:
@@ -69,10 +77,17 @@ class Roles:
             if column in taken:
                 raise InputError(f"{title}: the column {column!r} is named twice, by {taken[column]}= and by {role}=")
             taken[column] = role
+        if self.text is not None:
+            if self.features:
+                raise InputError(
+                    f"{title}: inputs are text={self.text} or features=..., not both; leave one of them out"
+                )
+            return []
         chosen = list(self.features) or [column for column in header if column not in taken]
         if not chosen:
             raise InputError(
-                f"{title} has no column left for inputs beside {', '.join(taken)}; it needs at least one of numbers"
+                f"{title} has no column left for inputs beside {', '.join(taken)}; it needs at least one of numbers, "
+                "or text=... for one of texts"
             )
         if "" in chosen:
             raise InputError(
@@ -93,7 +108,7 @@ class Sheet:
 
     Attributes:
         title: The table, for messages.
-        columns: The names of the columns of inputs.
+        columns: The names of the columns of inputs; none if inputs are texts.
         inputs: Their numbers in float64, ``[rows, columns]``.
         texts: The texts of the other columns by name, one for each row.
         place: Where a row is, in words, as in ``line 7``.
@@ -137,6 +152,22 @@ def wrong_number(title: str, place: str, column: str, cell: object) -> InputErro
     )
 
 
+def label_columns(title: str, label: Sequence[str], options: TextOptions | None) -> tuple[str, ...]:
+    """The columns of labels: none if the next token of a text is to be predicted.
+
+    Raises:
+        InputError: If a column is named nevertheless.
+    """
+    if options is None or not options.next_token:
+        return tuple(label)
+    if tuple(label) != ("label",):
+        raise InputError(
+            f"{title}: label={_JOIN.join(label)} can't be given with next_token, by which the tokens of a text are its "
+            "labels; leave one of the two out"
+        )
+    return ()
+
+
 def dataset_of(
     name: str,
     training: Sheet,
@@ -145,7 +176,9 @@ def dataset_of(
     *,
     test_share: float | None,
     labels: Labels,
+    classes: int | None,
     standardise: bool,
+    text: TextOptions | None,
 ) -> Dataset:
     """A data set of a sheet, whose test samples are a second sheet, some rows by a column, or a share of the rows.
 
@@ -155,32 +188,106 @@ def dataset_of(
         testing: The rows to test with, if they are a sheet of their own.
         roles: What the columns are for.
         test_share: The share of the rows that is put aside to test with, class by class.
-        labels: Whether labels have to count from 0, or are mapped to such numbers.
+        labels: Whether labels have to count from 0, are mapped to such numbers, or are quantities.
+        classes: How many classes there are, where some have no row.
         standardise: Whether each column gets mean 0 and deviation 1 in training.
+        text: How texts become ids, if inputs are texts.
 
     Raises:
         InputError: If the labels or the split can't be used.
     """
+    check_labels_option(training.title, labels, classes)
+    if standardise and text is not None:
+        raise InputError(f"{training.title}: standardise is for numbers, and inputs are texts; leave it out")
     sheets = [training] if testing is None else [training, testing]
-    numbers, names = _classes(sheets, roles.label, labels)
-    inputs = np.concatenate([sheet.inputs for sheet in sheets])
+    count = sum(len(sheet.inputs) for sheet in sheets)
+    targets, names = _targets(sheets, roles.label, labels, classes)
     if testing is not None:
-        test = np.arange(len(numbers)) >= len(training.inputs)
+        test = np.arange(count) >= len(training.inputs)
     elif roles.split is not None:
         test = _split_rows(training, roles.split)
     else:
-        test = share_rows(training.title, "rows", numbers, float(test_share or 0))
+        test = share_rows(training.title, "rows", strata_of(targets, count), float(test_share or 0))
+    owners = None if roles.client is None else numbered(training.texts[roles.client])[0]
+    if text is not None:
+        read = _read_texts(sheets, roles, test, text)
+        return dataset_of_texts(name, read, targets, test, owners, names=names, classes=classes)
+    inputs = np.concatenate([sheet.inputs for sheet in sheets])
     if standardise:
         deviation = inputs[~test].std(axis=0)
         inputs = (inputs - inputs[~test].mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    clients = None
-    if roles.client is not None:
-        owners, _ = numbered(training.texts[roles.client])
-        clients = owners[~test[: len(owners)]]
     inputs = inputs.astype(np.float32)
     return from_arrays(
-        inputs[~test], numbers[~test], inputs[test], numbers[test], clients=clients, name=name, names=names
+        inputs[~test],
+        targets[~test],
+        inputs[test],
+        targets[test],
+        clients=None if owners is None else owners[~test[: len(owners)]],
+        name=name,
+        names=names,
+        classes=classes,
     )
+
+
+def _read_texts(sheets: Sequence[Sheet], roles: Roles, test: np.ndarray, options: TextOptions) -> TextSamples:
+    first = len(sheets[0].inputs)
+
+    def place(row: int) -> str:
+        if row < first:
+            return sheets[0].place(row)
+        return f"{sheets[1].title}, {sheets[1].place(row - first)}"
+
+    texts = [text for sheet in sheets for text in sheet.texts[str(roles.text)]]
+    return read_texts(sheets[0].title, texts, test, options, place)
+
+
+def dataset_of_texts(
+    name: str,
+    read: TextSamples,
+    targets: Any,
+    test: np.ndarray,
+    owners: np.ndarray | None,
+    *,
+    names: tuple[str, ...],
+    classes: int | None,
+    labels: Labels = "count",
+) -> Dataset:
+    """A data set of texts.
+
+    Args:
+        name: The data set's name.
+        read: The samples that were made of the texts.
+        targets: The labels of all texts; not used where the next token is predicted.
+        test: A mask of the texts that are tested with.
+        owners: The clients of the first texts, which have all that are trained with.
+        names: The names of classes.
+        classes: How many classes there are, where some have no text; of tokens, how many there are to predict.
+        labels: What labels are.
+    """
+    testing = test[read.rows]
+    y = read.following
+    if y is None:
+        y = targets[read.rows]
+    elif classes is None:
+        names = read.vocabulary
+    return from_arrays(
+        read.inputs[~testing],
+        y[~testing],
+        read.inputs[testing],
+        y[testing],
+        clients=None if owners is None else owners[read.rows[~testing]],
+        name=name,
+        names=names,
+        classes=classes,
+        labels=labels,
+    )
+
+
+def strata_of(targets: np.ndarray, count: int) -> np.ndarray:
+    """The labels by which a share of samples is put aside, from 0; without one label a sample, all are alike."""
+    if targets.ndim == 1 and targets.dtype.kind in "iub":
+        return np.unique(targets, return_inverse=True)[1]
+    return np.zeros(count, np.int64)
 
 
 def numbered(texts: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -199,16 +306,57 @@ def numbered(texts: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     return np.fromiter((number[text] for text in texts), np.int64, len(texts)), names
 
 
-def whole_number(text: str) -> int | None:
-    """The whole number that a text is, as in ``3`` or ``3.0``; None if it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return int(value) if "_" not in text and value.is_integer() and abs(value) < _LARGEST else None
+def _targets(
+    sheets: Sequence[Sheet], columns: Sequence[str], labels: Labels, classes: int | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The targets of all rows, and the names of classes."""
+    if not columns:  # the tokens of texts are the targets
+        if labels != "count":
+            raise InputError(f"{sheets[0].title}: labels={labels} says nothing where next_token is given; leave it out")
+        return np.empty(0, np.float32), ()
+    if labels == "numbers":
+        values = np.stack([_quantities(sheets, column) for column in columns], axis=1).astype(np.float32)
+        return (values[:, 0] if len(columns) == 1 else values), ()
+    if len(columns) == 1:
+        return _classes(sheets, columns[0], labels, classes)
+    if labels == "map" or classes is not None:
+        option = "labels=map" if labels == "map" else f"classes={classes}"
+        raise InputError(
+            f"{sheets[0].title}: {option} is for one column of labels, and there are {len(columns)}; leave it out. "
+            "Several hold 0 or 1 each, or any numbers with labels=numbers"
+        )
+    return np.stack([_answers(sheets, column) for column in columns], axis=1), ()
 
 
-def _classes(sheets: Sequence[Sheet], column: str, labels: Labels) -> tuple[np.ndarray, tuple[str, ...]]:
+def _quantities(sheets: Sequence[Sheet], column: str) -> np.ndarray:
+    """A column of labels as quantities."""
+    texts = [text for sheet in sheets for text in sheet.texts[column]]
+    found = {text: _TRUTH.get(text.lower(), finite_number(text)) for text in set(texts)}
+    wrong = next((text for text in texts if found[text] is None), None)
+    if wrong is not None:
+        raise InputError(
+            f"{_place_of(sheets, column, wrong)}: the label {shown(wrong)} isn't a finite number, which labels=numbers "
+            "says; correct it, or leave the row out"
+        )
+    return np.array([found[text] for text in texts], np.float64)
+
+
+def _answers(sheets: Sequence[Sheet], column: str) -> np.ndarray:
+    """One of several columns of labels: 0 or 1 in each row."""
+    texts = [text for sheet in sheets for text in sheet.texts[column]]
+    found = {text: _TRUTH.get(text.lower(), whole_number(text)) for text in set(texts)}
+    wrong = next((text for text in texts if found[text] not in (0, 1)), None)
+    if wrong is not None:
+        raise InputError(
+            f"{_place_of(sheets, column, wrong)}: the label {shown(wrong)} should be 0 or 1, in each of several "
+            "columns of labels; if they are quantities, say labels=numbers"
+        )
+    return np.array([found[text] for text in texts], np.int64)
+
+
+def _classes(
+    sheets: Sequence[Sheet], column: str, labels: Labels, classes: int | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """The labels of all rows as numbers from 0, and the names of classes that have some."""
     texts = [text for sheet in sheets for text in sheet.texts[column]]
     mapped, names = numbered(texts)
@@ -216,35 +364,31 @@ def _classes(sheets: Sequence[Sheet], column: str, labels: Labels) -> tuple[np.n
         return mapped, names
     whole = [whole_number(text) for text in dict.fromkeys(texts)]
     if all(value is None for value in whole):
-        if any(_is_number(text) for text in names):
-            example = next(text for text in names if _is_number(text))
+        if any(finite_number(text) is not None for text in names):
+            example = next(text for text in names if finite_number(text) is not None)
             raise InputError(
                 f"{_place_of(sheets, column, example)}: the label {example!r} isn't a whole number; labels name "
-                "classes. labels=map takes every value for a class"
+                "classes. labels=map takes every value for a class, labels=numbers for a quantity, as in regression"
             )
         return mapped, names
     if None in whole:
         text = next(text for text in dict.fromkeys(texts) if whole_number(text) is None)
         raise InputError(
             f"{_place_of(sheets, column, text)}: the label {shown(text)} isn't a whole number, as others are; correct "
-            "it, or take every value for a class by labels=map"
+            "it, or take every value for a class by labels=map, or for a quantity by labels=numbers"
         )
     values = list(map(int, names))
+    if classes is not None and values[0] >= 0:  # that they are below it is checked with all other arrays
+        return np.array(values)[mapped], ()
     if values != list(range(len(values))):
         absent = next(number for number in range(len(values) + 1) if number not in values)
         some = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         raise InputError(
             f"{sheets[0].title}: the labels in column {column!r} are {some}, without {absent}; they should count the "
-            "classes from 0 without gaps. labels=map maps them, in their order"
+            "classes from 0 without gaps. labels=map maps them, in their order, labels=numbers takes them for "
+            f"quantities; if a class really has no row, say how many there are, as in classes={max(values[-1] + 1, 2)}"
         )
     return mapped, ()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
 
 
 def _place_of(sheets: Sequence[Sheet], column: str, text: str) -> str:

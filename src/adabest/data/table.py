@@ -9,8 +9,18 @@ from typing import Any, Literal
 import numpy as np
 
 from adabest.data.dataset import Dataset
+from adabest.data.labels import Labels
 from adabest.data.limits import refuse_growth
-from adabest.data.sheet import Labels, Roles, Sheet, column_names, dataset_of, empty_cell, wrong_number
+from adabest.data.sheet import (
+    Roles,
+    Sheet,
+    column_names,
+    dataset_of,
+    empty_cell,
+    label_columns,
+    wrong_number,
+)
+from adabest.data.text import text_options
 from adabest.errors import InputError, told
 from adabest.extras import require
 from adabest.machine import refuse_beyond_memory
@@ -36,7 +46,12 @@ def table(
     split: str | None = None,
     test_share: float | None = None,
     labels: Labels = "count",
+    classes: int | None = None,
     standardise: bool = False,
+    text: str | None = None,
+    length: int | None = None,
+    tokenizer: str | None = None,
+    next_token: bool = False,
     separator: Separator | None = None,
 ) -> Dataset:
     """A table whose rows are samples, from a CSV or Parquet file with named columns.
@@ -45,15 +60,22 @@ def table(
 
     Args:
         path: The file. Its ending says what it is: ``.csv``, ``.tsv`` or ``.txt``, or ``.parquet``.
-        label: The column of labels.
+        label: The column of labels, or several, joined by ``+``: each 0 or 1, or quantities.
         client: The column with the client of each row, if the table comes split by client.
         features: The columns of inputs, joined by ``+``. By default all that have no other role.
         drop: Columns that are left out, joined by ``+``.
         test: A second file, whose rows are tested with.
         split: Instead, the column that says for each row whether it is for ``train`` or ``test``.
         test_share: Instead, the share of the rows that is put aside to test with, class by class.
-        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any.
+        labels: ``count`` if labels that are numbers have to count the classes from 0; ``map`` to map any;
+            ``numbers`` if they are quantities.
+        classes: How many classes there are, where some have no row.
         standardise: Whether each column is brought to mean 0 and deviation 1, by the rows to train with.
+        text: The column of texts that are the inputs, instead of columns of numbers.
+        length: How many tokens of a text are taken. By default 80.
+        tokenizer: ``module:function`` of a function from a text to a list of ids, or of an object that has one called
+            ``encode``. By default, the characters of a text are its tokens.
+        next_token: Whether texts are cut into windows of ``length``, and the token that follows each is the target.
         separator: What stands between two cells of a text file. By default a tab in ``.tsv``, else a comma.
 
     Raises:
@@ -66,13 +88,23 @@ def table(
             f"data set 'table' needs one way to tell its test rows, not {' and '.join(given) or 'none'}: test=FILE, "
             "split=COLUMN (of train and test), or test_share=0.2"
         )
-    roles = Roles(label, client, split, column_names(features), column_names(drop))
+    options = text_options(str(path), text, length=length, tokenizer=tokenizer, next_token=next_token)
+    answers = label_columns(str(path), column_names(label), options)
+    roles = Roles(answers, client, split, column_names(features), column_names(drop), text)
     training = _read(path, roles, separator)
     testing = None
     if test is not None:
-        testing = _read(test, Roles(label, features=tuple(training.columns)), separator)
+        testing = _read(test, roles.for_test(training.columns), separator)
     return dataset_of(
-        path.stem, training, testing, roles, test_share=test_share, labels=labels, standardise=standardise
+        path.stem,
+        training,
+        testing,
+        roles,
+        test_share=test_share,
+        labels=labels,
+        classes=classes,
+        standardise=standardise,
+        text=options,
     )
 
 
@@ -119,7 +151,8 @@ def _sheet_of_lines(path: Path, reader: Any, roles: Roles) -> Sheet:
     columns = roles.inputs(str(path), header)
     positions = [header.index(column) for column in columns]
     texts: dict[str, list[str]] = {column: [] for column in roles.texts}
-    kept = [(texts[column], header.index(column)) for column in texts]
+    kept = [(texts[column], header.index(column)) for column in texts if column != roles.text]
+    body = 0 if roles.text is None else header.index(roles.text)
     numbers, places = array.array("d"), array.array("q")
     same: dict[str, str] = {}  # one object for each text, however often it occurs
     for cells in lines:
@@ -140,7 +173,10 @@ def _sheet_of_lines(path: Path, reader: Any, roles: Roles) -> Sheet:
         for values, position in kept:
             text = cells[position].strip()
             values.append(same.setdefault(text, text))
-    inputs = np.frombuffer(numbers, np.float64).reshape(-1, len(columns)) if places else np.empty((0, len(columns)))
+        if roles.text is not None:
+            texts[roles.text].append(cells[body])
+    inputs = np.frombuffer(numbers, np.float64) if numbers else np.empty(0)
+    inputs = inputs.reshape(len(places), len(columns))
     return Sheet(str(path), columns, inputs, texts, lambda row: f"line {places[row]}")
 
 
@@ -197,6 +233,8 @@ def _sheet_of_parquet(path: Path, roles: Roles) -> Sheet:
             kind = schema.field(column).type
             if pyarrow.types.is_nested(kind):
                 raise InputError(f"{path}: the column {column!r} holds {kind}; it should hold texts or whole numbers")
+            if column == roles.text and not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+                raise InputError(f"{path}: the column {column!r} holds {kind}; it should hold texts, as text= says")
         # A few bytes can stand for any number of equal rows.
         refuse_growth(path, path.stat().st_size, 8 * rows * (len(columns) + len(roles.texts)))
         inputs = np.empty((rows, len(columns)))

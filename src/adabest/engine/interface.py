@@ -83,8 +83,8 @@ class TrainingScores(NamedTuple):
 
     Attributes:
         clients: The clients.
-        numbers: Float64 ``[4, at least as many]``: mean loss and mean of the first metric over a client's steps, its
-            first step whose loss isn't finite, or −1, and the loss of that step.
+        numbers: Float64 ``[4, at least as many]``: mean loss and mean of the first metric over a client's steps, as
+            far as it is defined, its first step whose loss isn't finite, or −1, and the loss of that step.
         first: The column of the first client.
     """
 
@@ -104,7 +104,8 @@ class TrainingScores(NamedTuple):
         for place, (losses, values) in enumerate(scores):
             bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()[:1]
             step, loss = (bad[0], float(losses[bad[0]])) if bad else (-1, 0.0)
-            numbers = [float(losses.mean()), float(values.mean()), step, loss]
+            known = values[~values.isnan()]  # a batch may lack what its metric is about, such as labels or tokens
+            numbers = [float(losses.mean()), float(known.mean()), step, loss]
             columns[:, place] = torch.tensor(numbers, dtype=torch.float64)
         return cls(clients, Arrival(columns))
 
@@ -127,7 +128,7 @@ class ClientScores(NamedTuple):
     Attributes:
         client: The client.
         loss: The mean loss over its steps.
-        value: The mean of the first metric over its steps.
+        value: The mean of the first metric over its steps; NaN if it is defined in none.
         bad_step: The first step whose loss isn't finite, from 0; −1 if there is none.
         bad_loss: The loss of that step.
     """

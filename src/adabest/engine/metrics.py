@@ -1,5 +1,6 @@
 """The metrics of a round."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -108,5 +109,5 @@ def _cosine(product: float, one: float, other: float) -> float | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and not math.isnan(value)]
     return float(np.mean(known)) if known else None

@@ -41,9 +41,9 @@ class Point:
 
     @property
     def mean(self) -> float:
-        """The mean over seeds; for a point that doesn't count 0, or what is worst if the metric isn't a share."""
+        """The mean over seeds; what is worst for a point that doesn't count."""
         if not self.counts:
-            return 0.0 if self.metric.is_share else self.metric.worst
+            return self.metric.least
         return fmean(value for value in self.validation if value is not None)
 
     @property

@@ -149,6 +149,6 @@ def _proposed(space: Space, trials: int, at_a_time: int, seed: int) -> Proposals
         ]
         for trial, outcome in zip(asked, outcomes, strict=True):
             if math.isfinite(outcome.goodness):
-                study.tell(trial, outcome.goodness)  # 0, the worst accuracy, for a point that diverged
+                study.tell(trial, outcome.goodness)  # a share's worst for a point that diverged
             else:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)

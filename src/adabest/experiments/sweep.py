@@ -1,4 +1,4 @@
-"""Sweeps: one algorithm with every combination of some values of its settings, ordered by validation accuracy."""
+"""Sweeps: one algorithm with every combination of some values of its settings, ordered by validation score."""
 
 import itertools
 import math
@@ -80,7 +80,7 @@ def plan_points(
             if name not in config.essence():
                 raise InputError(f"{name} can't be varied: no result depends on it")
         if config.validation_clients == 0:
-            raise InputError("points are ordered by validation accuracy, which needs validation_clients")
+            raise InputError("points are ordered by their scores on validation clients, which needs validation_clients")
     return planned
 
 
@@ -186,7 +186,8 @@ def sweep(
 ) -> Comparison:
     """Runs one algorithm with every combination of some values of its settings, then writes a table and a figure.
 
-    The table is in the order of validation accuracy. Finished runs in the folder are kept, begun ones are resumed.
+    The table is in the order of the score on validation clients, the best first. Finished runs in the folder are
+    kept, begun ones are resumed.
 
     Args:
         config: A TOML file with settings.

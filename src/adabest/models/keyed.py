@@ -148,7 +148,12 @@ def _trial(
             output = module(_as_given(module, example))
     except Exception as error:
         if example.is_floating_point():
-            raise InputError(f"the model can't take inputs of shape {tuple(example.shape)}: {error}") from error
+            looks_up = (
+                "; ids are whole numbers of a type wider than bytes, such as int64" if "indices" in str(error) else ""
+            )
+            raise InputError(
+                f"the model can't take inputs of shape {tuple(example.shape)}: {error}{looks_up}"
+            ) from error
         raise InputError(
             f"the model can't take ids from {int(example.min())} to {int(example.max())}, int64 of shape "
             f"{tuple(example.shape)}: {error}; ids are looked up, for instance by an nn.Embedding with more "

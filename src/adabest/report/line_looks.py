@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from adabest.report.palette import BLACK, BLUE, GREY, LINE_COLOURS, LINE_DASHES, NAVY, ORANGE, PERIWINKLE, VERMILION
 
+# Algorithms that aren't here get theirs from their names, as those of users do.
 _BUILT_IN = {
     "fedavg": LINE_COLOURS.index(BLACK),
     "fedprox": LINE_COLOURS.index(GREY),

@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from adabest.algorithms.listing import AlgorithmListing
 from adabest.data.listing import Listing
 from adabest.report.entries import (
     Entries,
@@ -278,6 +279,26 @@ def rejections_table(notes: ReplyNotes) -> Table:
     if notes.rejected > len(told):
         rows.append(("…", "…", f"and {notes.rejected - len(told)} more"))
     return Table(("round", "client", "reason"), tuple(rows), "replies left out")
+
+
+def algorithms_table(listings: Sequence[AlgorithmListing]) -> Table:
+    """A list of algorithms: what each adds to a local step, sends, keeps and needs."""
+    head = ("algorithm", "family", "added to ∇L(w)", "down", "up", "client", "server", "needs", "paper")
+    rows = [
+        (
+            of.name,
+            of.family,
+            of.term or MISSING,
+            of.down,
+            of.up,
+            of.client,
+            of.server,
+            ", ".join(of.needs) or MISSING,
+            of.paper,
+        )
+        for of in listings
+    ]
+    return Table(head, tuple(rows))
 
 
 def datasets_table(listings: Sequence[Listing]) -> Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adabest.engine.lanes import Lane
+from adabest.engine.local_test import LocalTest
 from adabest.errors import AdabestError, Diverged, InputError, Interrupted, RankFailed, RankLost, note_how_to_go_on
 from adabest.runs.beginning import adopt, begin, restore
 from adabest.runs.build import Federation, build_federation
@@ -26,7 +27,6 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
-from adabest.runs.local_test import LocalTest
 from adabest.runs.rank_job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in

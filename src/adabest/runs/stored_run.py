@@ -79,7 +79,7 @@ class Run:
     def final(self) -> dict[str, Any]:
         """The last evaluated round's metrics; empty if there is none."""
         row = self.measured.last()
-        return check_metrics(f"{self.measured.path}: the last row", row) if row else {}
+        return check_metrics(f"{self.measured.path}: the last row", row, self.judged_by) if row else {}
 
     @property
     def algorithm(self) -> str:

@@ -33,20 +33,34 @@ class OwnMetric(NamedTuple):
     function: Function
 
     def value(self, outputs: Tensor, targets: Tensor) -> float:
-        """The value on some samples; NaN where it isn't defined, as the area under a curve of a single class.
+        """The value on the test set; NaN where it isn't defined, as the area under a curve of a single class.
 
         Raises:
-            Exception: Whatever the function raises.
+            InputError: If the function fails. Outputs that aren't finite excuse it: their run diverges.
         """
-        with warnings.catch_warnings(action="ignore"):  # that it isn't defined is no news
-            return float(self.function(outputs, targets))
+        try:
+            return self._computed(outputs, targets)
+        except ZeroDivisionError:
+            return math.nan
+        except Exception as error:
+            if not bool(outputs.isfinite().all()):
+                return math.nan
+            raise InputError(
+                f"metric {self.metric.name!r} can't be computed on the test set, from outputs {tuple(outputs.shape)} "
+                f"and targets {tuple(targets.shape)}: {told(error)}; it should be a function of both that gives a "
+                "number"
+            ) from error
 
     def value_or_nan(self, outputs: Tensor, targets: Tensor) -> float:
         """The value on the samples of a client; NaN where there is none, since they may lack a class."""
         try:
-            return self.value(outputs, targets)
-        except ValueError:
+            return self._computed(outputs, targets)
+        except (ValueError, ZeroDivisionError):
             return math.nan
+
+    def _computed(self, outputs: Tensor, targets: Tensor) -> float:
+        with warnings.catch_warnings(action="ignore"):  # that it isn't defined is no news
+            return float(self.function(outputs, targets))
 
 
 def make_own_metrics(given: Sequence[Any], objective: Objective) -> tuple[OwnMetric, ...]:
@@ -81,13 +95,7 @@ def try_own_metrics(metrics: Sequence[OwnMetric], outputs: Tensor, targets: Tens
     shape = (len(targets), *outputs.shape[1:])
     made_up = torch.linspace(-1, 1, math.prod(shape), dtype=outputs.dtype).cos().view(shape)
     for own in metrics:
-        try:
-            own.value(made_up, targets.cpu())
-        except Exception as error:
-            raise InputError(
-                f"metric {own.metric.name!r} can't be computed on the test set, from outputs {shape} and targets "
-                f"{tuple(targets.shape)}: {told(error)}; it should be a function of both that gives a number"
-            ) from error
+        own.value(made_up, targets.cpu())
 
 
 def _made(thing: Any, objective: Objective) -> OwnMetric:
@@ -95,31 +103,66 @@ def _made(thing: Any, objective: Objective) -> OwnMetric:
     name = getattr(thing, "__name__", type(thing).__name__)
     if isinstance(thing, str):
         name = thing.rpartition(":")[2].rpartition(".")[2]
-        function = METRICS.find(thing) if is_own_name(thing) else _of_sklearn(thing, objective)
+        function = (
+            METRICS.find(thing)
+            if is_own_name(thing)
+            else _of_sklearn(thing, has_labels=isinstance(objective, MultiLabel))
+        )
     if not callable(function):
         raise InputError(f"metric {name!r} is a {type(function).__name__}, not a function of (outputs, targets)")
     return OwnMetric(Metric(name.lower()), function)
 
 
 @functools.cache  # the same function for runs that can be trained together
-def _of_sklearn(name: str, objective: Objective) -> Function:
+def _of_sklearn(name: str, *, has_labels: bool) -> Function:
     from sklearn.metrics import get_scorer, get_scorer_names  # takes a second, which most runs needn't wait for
 
     if name not in get_scorer_names():
         known = nearest(name, get_scorer_names())
         raise InputError(f"unknown metric {name!r}; {known}. Your own is named as module:function")
     scorer = get_scorer(name)
-    kind = _estimator(objective)
+    estimators = _estimators()
 
     def score(outputs: Tensor, targets: Tensor) -> float:
-        rows = np.arange(len(targets))
-        return float(scorer(kind(outputs), rows, targets.numpy()))
+        if has_labels and targets.shape[1] > 1:
+            kind = estimators.labelled
+        elif has_labels:
+            kind, (outputs, targets) = estimators.classified, _by_place(outputs, targets[:, 0].long())
+        elif targets.is_floating_point():
+            kind = estimators.regressed
+        else:
+            kind, (outputs, targets) = estimators.classified, _by_place(outputs, targets)
+        return float(scorer(kind(outputs), np.arange(len(targets)), targets.numpy()))
 
     return score
 
 
-def _estimator(objective: Objective) -> Callable[[Tensor], Any]:
-    """Makes what scikit-learn's scores ask: a fitted model, which knows its outputs for numbered samples."""
+def _by_place(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Class scores ``[places, classes]`` and classes ``[places]``, of whatever has a class: a sample, token or pixel.
+
+    Places with a negative target, which is padding, are left out. A single score for each place is that of class 1,
+    where class 0 has 0, so that the softmax of both is the sigmoid.
+    """
+    if outputs.numel() == targets.numel():
+        one = outputs.reshape(targets.shape)
+        outputs = torch.stack([torch.zeros_like(one), one], dim=-1)
+    elif outputs.shape[:-1] != targets.shape:
+        outputs = outputs.movedim(1, -1)
+    scores, classes = outputs.reshape(-1, outputs.shape[-1]), targets.flatten()
+    counted = classes >= 0
+    return (scores, classes) if bool(counted.all()) else (scores[counted], classes[counted])
+
+
+class _Estimators(NamedTuple):
+    """What scikit-learn's scores ask: a fitted model, which knows its outputs for numbered samples."""
+
+    classified: Callable[[Tensor], Any]
+    labelled: Callable[[Tensor], Any]
+    regressed: Callable[[Tensor], Any]
+
+
+@functools.cache
+def _estimators() -> _Estimators:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
     class Classified(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -137,6 +180,10 @@ def _estimator(objective: Objective) -> Callable[[Tensor], Any]:
             return True
 
     class Labelled(Classified):
+        def __init__(self, outputs: Tensor) -> None:
+            self.outputs = outputs
+            self.classes_ = np.tile([0, 1], (outputs.shape[1], 1))  # two of each label
+
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return (self.outputs[rows] > 0).long().numpy()
 
@@ -154,6 +201,4 @@ def _estimator(objective: Objective) -> Callable[[Tensor], Any]:
         def __sklearn_is_fitted__(self) -> bool:
             return True
 
-    if isinstance(objective, MultiLabel):
-        return Labelled
-    return Classified if objective.metrics[0].name == "accuracy" else Regressed
+    return _Estimators(Classified, Labelled, Regressed)

@@ -510,7 +510,9 @@ def _summary(program: Program, cohort: Cohort) -> Tensor:
     where = torch.where(bad.any(dim=0), first, -1)
     loss = sum_by_halves(torch.where(made, losses, 0.0)) / cohort.steps
     if program.values is not None:
-        value = sum_by_halves(torch.where(made, program.values[:most, :clients], 0.0)) / cohort.steps
+        values = program.values[:most, :clients]
+        known = made & ~values.isnan()  # a batch may lack what its metric is about, such as labels or tokens
+        value = sum_by_halves(torch.where(known, values, 0.0)) / known.sum(dim=0)
         return torch.stack([loss, value, where.to(torch.float64), worst])
     right = program.right[:most, :clients].sum(dim=-1, dtype=torch.int64)
     if cohort.counts is None:

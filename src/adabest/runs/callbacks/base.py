@@ -25,13 +25,13 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from adabest.engine.local_test import LocalTest
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
 from adabest.models.vector import VectorModel
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.metrics_file import MetricsFile
-from adabest.runs.local_test import LocalTest
 from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 Row = Mapping[str, Any]

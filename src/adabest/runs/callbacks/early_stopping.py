@@ -43,18 +43,21 @@ def reason_to_stop(
         metric: What the value is one of.
     """
     best, best_round = metric.worst, 0
+    rows, validated = list(rows), f"validation_{metric.name}"
+    is_validated = any(row.get(validated) is not None for row in rows)
     for row in rows:
         which = told_model(row, score, metric)
-        test, validation = row.get(f"{which}_{metric.name}"), row.get(f"validation_{metric.name}")
+        test, validation = row.get(f"{which}_{metric.name}"), row.get(validated)
         if test is None:
             continue
         if stop_at is not None and metric.reaches(test, stop_at):
             return f"the {which} model's {metric.words} of {test:.4f} reaches stop_at = {stop_at:g}"
-        value = test if validation is None else validation
+        # A round in which it isn't defined on validation clients is one without a gain.
+        value = (metric.worst if validation is None else validation) if is_validated else test
         since = row["round"] - best_round
         if metric.is_better(value, best):
             best, best_round = value, row["round"]
         elif stop_after is not None and since >= stop_after:
-            where = "test" if validation is None else "validation"
+            where = "validation" if is_validated else "test"
             return f"no gain in {since} rounds: the best {where} {metric.words} is {best:.4f}, of round {best_round}"
     return None

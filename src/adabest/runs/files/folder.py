@@ -10,6 +10,7 @@
 ``log.txt``            the events of the run, in words
 ``checkpoints/``       the last two checkpoints, until the run is finished
 ``status.json``        running, interrupted, finished or diverged, the last round, and why if it ended early
+``clients.json``       what a finished run with ``local_test`` found client by client
 ``tracking.json``      the run's id and group for trackers, if it has any; trackers may add files of their own
 ``model.safetensors``  the scored model, by parameter name; the aggregate, the cloud and, if asked for, the averaged
                        model have files of their own

@@ -8,14 +8,16 @@ import dataclasses
 import functools
 import reprlib
 import types
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from adabest.errors import InputError
-from adabest.tasks.objectives.metric import Metric
+from adabest.tasks.objectives.metric import ACCURACY, Metric
 
 Status = Literal["running", "interrupted", "killed", "finished", "diverged"]
 
+# What has a metric of the task in a row: models, and groups of clients.
+_JUDGED = ("scored", "aggregate", "cloud", "averaged", "train", "validation", "local_global", "local_own")
 _LARGEST_WHOLE = 2**63
 _LARGEST = 1e200  # means and spreads of such numbers can still be computed; a model that gets there has diverged
 _DEEPEST = 4  # levels of lists in lists, where a type is Any
@@ -147,8 +149,14 @@ def check_environment(where: str, value: Any) -> dict[str, Any]:
     return content
 
 
-def check_metrics(where: str, row: Any) -> dict[str, Any]:
+def check_metrics(where: str, row: Any, judged_by: Collection[Metric] = (ACCURACY,)) -> dict[str, Any]:
     """Checks the metrics of a round: ``round``, and a number or null under each other name.
+
+    Args:
+        where: The file and the place in it, for the message.
+        row: The metrics.
+        judged_by: What models are judged by. Only if this is accuracy, it is known to lie between 0 and 1: functions of
+            the user's own may have names that end like it.
 
     Raises:
         InputError: If a value has another type, or an accuracy isn't between 0 and 1.
@@ -156,8 +164,9 @@ def check_metrics(where: str, row: Any) -> dict[str, Any]:
     content: dict[str, Any] = conform(where, row, dict[str, float | None])
     _require(where, content, ("round",))
     _check_count(f"{where}.round", content["round"])
-    for name, metric in content.items():
-        if name.endswith("accuracy") and metric is not None and not 0 <= metric <= 1:
+    for name in (f"{model}_{ACCURACY.name}" for model in _JUDGED) if ACCURACY in judged_by else ():
+        metric = content.get(name)
+        if metric is not None and not 0 <= metric <= 1:
             raise InputError(f"{where}.{name} should be between 0 and 1, not {_shown(metric)}")
     return content
 

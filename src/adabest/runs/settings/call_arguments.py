@@ -49,7 +49,11 @@ class CallArguments:
     ] = ()
     target: Annotated[
         float | None,
-        Meaning("experiment", "Accuracy whose first round the table tells, as in 0.95. By default one that all reach."),
+        Meaning(
+            "experiment",
+            "Accuracy, or value of the task's first metric, whose first round the table tells, as in 0.95. By default "
+            "one that all reach.",
+        ),
     ] = None
     lanes: Annotated[
         int | None,

@@ -27,14 +27,15 @@ def complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Mapp
             f"label a sample; use iid, {NATURAL} if the data come split by client, or a partitioner of your own"
         )
     clients, held_out = _counts(config, partition, dataset)
+    task = names.get("task", config.task)
     return dataclasses.replace(
         config,
         dataset=names["dataset"] if "dataset" in names else findable(config.dataset),
         data_dir=config.data_dir and str(absolute(f"data_dir = {config.data_dir}", config.data_dir)),
         algorithm=names.get("algorithm", config.algorithm),
         model=names.get("model") or config.model or defaults.model,
-        task=names.get("task", config.task),
-        loss=names.get("loss") or config.loss or (_CROSS_ENTROPY if config.task == Config.task else None),
+        task=task,
+        loss=names.get("loss") or config.loss or (_CROSS_ENTROPY if task == Config.task else None),
         clients=clients,
         validation_clients=held_out,
         partition=partition,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn import functional
 
 from adabest.algorithms.base import Algorithm
 from adabest.data.dataset import Dataset
@@ -89,6 +90,11 @@ def resolve(
     config = complete(config, dataset, algorithm, names_of(objects, dataset) | dict(names or {}))
     if loss is None and config.loss is not None:
         loss = LOSSES.find(config.loss)
+    if loss is functional.cross_entropy and dataset.y_train.is_floating_point():
+        raise InputError(
+            f"loss cross-entropy: it is that of classes, and y_train of data set {dataset.name} holds "
+            f"{dataset.y_train.dtype}, which torch would take for their probabilities; leave --loss out"
+        )
     check_ranges(config)
     if config.stop_at is not None:
         task.metrics[0].check_value("stop_at", config.stop_at)

@@ -1,6 +1,7 @@
 """The catalog of objectives: those that ``--task`` knows by name, and the user's own."""
 
 import functools
+import math
 from typing import Any
 
 from torch import Tensor
@@ -28,6 +29,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
     },
 )
 CLASSIFICATION = Classification()
+_ROUNDED = 1e-6  # by which rounding may take a share beyond its ends
 
 
 def make_objective(specification: str) -> Objective:
@@ -67,6 +69,8 @@ def check_objective(thing: Any) -> Objective:
     Raises:
         InputError: If it isn't, or has no metrics.
     """
+    if isinstance(thing, type) and issubclass(thing, Objective):
+        raise InputError(f"task {thing.__name__} is a class; pass an object of it, as in {thing.__name__}()")
     if not isinstance(thing, Objective):
         raise InputError(
             f"task should be a name or an adabest.Objective, not a {type(thing).__name__}; a class of your own derives "
@@ -108,4 +112,10 @@ def try_objective(objective: Objective, outputs: Tensor, targets: Tensor, datase
             raise InputError(
                 f"task {name}: values should give [..., {wanted}] of sums [..., {sums.shape[1]}], one for each metric, "
                 f"and not {gave} in place of {shape}"
+            )
+    for metric, value in zip(objective.metrics, values.tolist(), strict=True):
+        if metric.is_share and not (-_ROUNDED <= value <= 1 + _ROUNDED or math.isnan(value)):
+            raise InputError(
+                f"task {name}: its metric {metric.name} is a share, which lies between 0 and 1, and is {value:g} for "
+                f"{count} samples of data set {dataset.name}; divide it, or leave is_share out"
             )

@@ -51,6 +51,13 @@ class Metric:
         """A value that every other one is better than."""
         return -math.inf if self.higher_is_better else math.inf
 
+    @property
+    def least(self) -> float:
+        """What counts in place of a value that isn't there: the worst a share can be, else ``worst``."""
+        if not self.is_share:
+            return self.worst
+        return 0.0 if self.higher_is_better else 1.0
+
     def is_better(self, value: float, other: float) -> bool:
         """Whether one value is better than another."""
         return value > other if self.higher_is_better else value < other

@@ -48,10 +48,16 @@ class NextToken(Objective):
     def check_data(self, dataset: Dataset) -> None:
         """Refuses targets that aren't one token a place."""
         y = dataset.y_train
+        if dataset.x_train.dtype == torch.uint8:
+            raise InputError(
+                f"data set {dataset.name}: x_train holds bytes, which are taken for pixels and standardised; give "
+                "tokens in a wider type, such as int64"
+            )
         if y.is_floating_point() or y.ndim != 2:
             raise InputError(
                 f"data set {dataset.name}: y_train ({tuple(y.shape)}, {y.dtype}) should hold a row of tokens for each "
-                "sample, whole numbers [samples, length], and a negative one for padding"
+                "sample, whole numbers [samples, length], and a negative one for padding; of "
+                "texts, next_token=yes makes them"
             )
 
     def check_output(self, shape: tuple[int, ...], dataset: Dataset) -> None:

@@ -11,12 +11,15 @@ from adabest.errors import InputError
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.metric import Metric
 
+_ROUNDED = 1e-13  # of a sum of squares in float64, may be rounding alone
+
 
 class Regression(Objective):
     """Mean squared error; its root, the mean absolute error, and R².
 
     Targets are floating-point numbers of any shape, ``[samples, ...]``, and outputs as many numbers. R² is
-    1 − Σ(ŷ − y)² / Σ(y − ȳ)², where ȳ is the mean of all numbers of the samples that are looked at.
+    1 − Σ(ŷ − y)² / Σ(y − ȳ)², where ȳ is the mean of all numbers of the samples that are looked at; it isn't
+    defined where all of them are equal.
     """
 
     metrics = (
@@ -41,7 +44,9 @@ class Regression(Objective):
         """RMSE, MAE and R²."""
         squared, absolute, total, squares, count = sums.unbind(dim=-1)
         spread = squares - total**2 / count
-        return torch.stack([(squared / count).sqrt(), absolute / count, 1 - squared / spread], dim=-1)
+        # Of equal numbers it would be 0 but for rounding.
+        explained = torch.where(spread > _ROUNDED * squares, 1 - squared / spread, torch.nan)
+        return torch.stack([(squared / count).sqrt(), absolute / count, explained], dim=-1)
 
     def outputs(self, dataset: Dataset) -> int:
         """How many numbers a target has."""

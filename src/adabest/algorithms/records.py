@@ -1,0 +1,69 @@
+"""Records of the built-in algorithms: the family, the term that is added to a local step, and the paper."""
+
+import enum
+from dataclasses import dataclass
+
+
+class Family(enum.Enum):
+    """The families, each in a sentence."""
+
+    AVERAGING = "averaging: clients take plain steps, and the server averages"
+    SERVER = "server optimiser: θ − θ̄ is taken for a gradient, and an optimiser on the server makes the step"
+    PROXIMAL = "proximal: a spring holds clients near θ"
+    VARIATES = "control variates: the client's gradient is replaced by everyone's"
+    DUALS = "dual variables: an augmented Lagrangian per client, as in ADMM"
+    MOMENTUM = "shared momentum: every local step goes where everyone has gone"
+    AHEAD = "ahead: clients start beyond the aggregate, where the last rounds point"
+
+    @property
+    def words(self) -> str:
+        """The family's name."""
+        return self.value.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What isn't in an algorithm's code.
+
+    Attributes:
+        family: Its family.
+        term: The term that is added to ∇L(w) in a local step; empty if there is none.
+        paper: Authors and year.
+        all_clients: Whether its paper asks all clients in every round.
+    """
+
+    family: Family
+    term: str
+    paper: str
+    all_clients: bool = False
+
+
+_DANE = "h − ∇L_i(θ) + μ(w − θ)"
+
+RECORDS = {
+    "fedavg": Record(Family.AVERAGING, "", "McMahan et al., 2017"),
+    "fedprox": Record(Family.PROXIMAL, "μ(w − θ)", "Li et al., 2020"),
+    "scaffold": Record(Family.VARIATES, "h/w_i − h_i", "Karimireddy et al., 2020"),
+    "scaffold-m": Record(Family.VARIATES, "h/w_i − h_i", "Varno et al., 2022"),
+    "scaffold-gradient": Record(Family.VARIATES, "h/w_i − h_i", "Karimireddy et al., 2020"),
+    "feddyn": Record(Family.DUALS, "−μ_i h_i + μ_i(w − θ)", "Acar et al., 2021"),
+    "adabest": Record(Family.AHEAD, "−μ(n̄_t/n_i) h_i", "Varno et al., 2022"),
+    "fedavgm": Record(Family.SERVER, "", "Hsu et al., 2019"),
+    "slowmo": Record(Family.SERVER, "", "Wang et al., 2020"),
+    "fedadam": Record(Family.SERVER, "", "Reddi et al., 2021"),
+    "fedyogi": Record(Family.SERVER, "", "Reddi et al., 2021"),
+    "fedadagrad": Record(Family.SERVER, "", "Reddi et al., 2021"),
+    "fedexp": Record(Family.SERVER, "", "Jhunjhunwala et al., 2023"),
+    "fednova": Record(Family.AVERAGING, "", "Wang et al., 2020"),
+    "mifa": Record(Family.AVERAGING, "", "Gu et al., 2021"),
+    "vrl-sgd": Record(Family.VARIATES, "−h_i", "Liang et al., 2019", all_clients=True),
+    "dane": Record(Family.VARIATES, f"share · {_DANE}", "Shamir et al., 2014", all_clients=True),
+    "aide": Record(Family.VARIATES, f"{_DANE} + τ(w − y)", "Reddi et al., 2016", all_clients=True),
+    "feddane": Record(Family.VARIATES, _DANE, "Li et al., 2019"),
+    "feddc": Record(Family.VARIATES, "h − h_i + α(w + d_i − θ)", "Gao et al., 2022"),
+    "fedpd": Record(Family.DUALS, "λ_i + ρ(w − θ)", "Zhang et al., 2020", all_clients=True),
+    "fedsplit": Record(Family.DUALS, "(w − 2θ + z_i)/s", "Pathak and Wainwright, 2020", all_clients=True),
+    "fedcm": Record(Family.MOMENTUM, "(1 − α)(h − ∇L(w))", "Xu et al., 2021"),
+    "mimelite": Record(Family.MOMENTUM, "β(h − ∇L(w))", "Karimireddy et al., 2021"),
+    "fedacg": Record(Family.AHEAD, "β(w − θ)", "Kim et al., 2024"),
+}
