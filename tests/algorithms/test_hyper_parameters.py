@@ -38,7 +38,9 @@ OUTSIDE: dict[str, list[float]] = {
     "rho": [0.0, -0.1],
     "s": [0.0, -0.1],
     "share": [-0.1],
-    **{f"{name}.beta": [-0.1, 1.0] for name in ("fedavgm", "slowmo", "mimelite")},
+    "radius": [-0.1],
+    "probability": [0.0, -0.1, 1.1],
+    **{f"{name}.beta": [-0.1, 1.0] for name in ("fedavgm", "slowmo", "mimelite", "mime", "local-momentum")},
 }
 ENDS: dict[str, list[float]] = {
     "mu": [0.0],
@@ -61,7 +63,9 @@ ENDS: dict[str, list[float]] = {
     "rho": [1e-9],
     "s": [1e-9],
     "share": [0.0],
-    **{f"{name}.beta": [0.0] for name in ("fedavgm", "slowmo", "mimelite")},
+    "radius": [0.0],
+    "probability": [1e-9, 1.0],
+    **{f"{name}.beta": [0.0] for name in ("fedavgm", "slowmo", "mimelite", "mime", "local-momentum")},
 }
 
 

@@ -26,7 +26,8 @@ class AlgorithmListing:
         client: What a client keeps between rounds.
         server: What the server keeps, the cloud model not counted.
         needs: What it needs that FedAvg doesn't: ``all clients`` in every round, as its paper has it; ``|S|``, the
-            number of clients that there are; or ``full gradients`` in an exchange of their own.
+            number of clients that there are; ``full gradients`` in an exchange of their own; or ``two gradients`` in
+            each local step.
         paper: Authors and year.
     """
 
@@ -53,6 +54,7 @@ def _listing(name: str) -> AlgorithmListing:
         EVERYONE: record.all_clients,
         "|S|": algorithm.needs_population,
         "full gradients": len(algorithm.phases) > 1,
+        "two gradients": record.two_gradients,
     }
     return AlgorithmListing(
         name=name,

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from adabest.tasks.classification import ClassificationTask
 class BatchedEngine:
     """Trains clients side by side, or has them compute their full gradients.
 
-    Tasks that aren't classification go through the reference engine, and so do full gradients on a CPU.
+    Tasks that aren't classification go through the reference engine.
     """
 
     def __init__(
@@ -179,7 +180,8 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
     algorithm, like = request.algorithm, request.message.cloud
-    states, replies = calls.finish(algorithm, job.states, request.message, result.models, job.context, leading=(count,))
+    context = replace(job.context, velocity=result.velocities)
+    states, replies = calls.finish(algorithm, job.states, request.message, result.models, context, leading=(count,))
     kind = algorithm.reply_type(request.context.phase)
     states, replies = (calls.expanded(each, (count,)) for each in (states, replies))
     fault = find_fault(kind, replies, like, leading=(count,))

@@ -1,7 +1,8 @@
 """The table of the clients that train at the same time: all that a training needs from the host, in one copy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from adabest.engine.interface import Request
 from adabest.tasks.classification import ClassificationTask
 
 DrawKeys = tuple[Tensor, Tensor, Tensor]
-"""What names the draws of clients: seed, round and client, each int64 ``[clients]``."""
+"""What names the draws of clients: seed, word of the round (``random.round_word``) and client, int64 ``[clients]``."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,36 @@ class CohortTable:
             host_samples=columns[4],
         )
 
+    def rows(self, parts: Sequence[slice]) -> "CohortTable":
+        """The table of the clients in some of its rows, without waiting for a device."""
+
+        def chosen(values: Any) -> Any:
+            cut = [values[part] for part in parts]
+            return torch.cat(cut) if isinstance(values, Tensor) else np.concatenate(cut)
+
+        seed, round_word, client = map(chosen, self.keys)
+        return replace(
+            self,
+            keys=(seed, round_word, client),
+            steps=chosen(self.steps),
+            samples=chosen(self.samples),
+            starts=chosen(self.starts),
+            host_steps=chosen(self.host_steps),
+            host_samples=chosen(self.host_samples),
+        )
+
 
 def _columns(request: Request, clients: Sequence[int]) -> np.ndarray:
-    """Seed, round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
+    """Seed, word of the round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
     task, count = _task(request), len(clients)
     chosen = np.asarray(clients, dtype=np.int64)
     starts, samples = task.partition.spans(chosen)
     return np.stack(
         [
             np.full(count, random.signed(task.seed), dtype=np.int64),
-            np.full(count, request.context.round, dtype=np.int64),
+            np.full(count, request.round_word, dtype=np.int64),
             chosen,
-            np.array([task.steps(client) for client in clients], dtype=np.int64),
+            request.steps(clients),
             samples,
             starts,
         ]

@@ -1,20 +1,25 @@
 """The trainer for CPU cores: each client on one core, by the method that is fastest for its model."""
 
+import collections
+import copy
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.client_rows import TrainedRow, client_rows
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows, vector_of
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import LinearLayer, plan_layers
-from adabest.engine.trainer import TrainingJob, TrainingResult
-from adabest.errors import InputError
+from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult
+from adabest.errors import AdabestError, InputError
+from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
@@ -36,12 +41,10 @@ class CpuTrainer:
     Attributes:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
-        full_gradients: None: the task computes them, one client after another.
     """
 
     mixes_runs = True
     cuts_runs_as_alone = True
-    full_gradients = None
 
     def __init__(
         self, task: ClassificationTask, clients_in_parallel: int | None = None, threads: int | None = None
@@ -61,6 +64,7 @@ class CpuTrainer:
         if task.batching == "short" and task.augmentation not in (none, flip_crop):
             by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
+        self._idle_copies: collections.deque[VectorModel] = collections.deque()
         self._threads = threads
         self._bytes = model.vector.nbytes
         self._most = clients_in_parallel or clients_at_once(self._bytes)
@@ -83,12 +87,48 @@ class CpuTrainer:
             )
         self._most = clients // 2
 
+    @property
+    def full_gradients(self) -> ClientWork:
+        """Computes the gradients of clients over all their samples, as the task does, several clients at a time."""
+        return self._full_gradients
+
+    def _full_gradients(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        for job in jobs:
+            _ = job.task.evaluation_batch  # is found out before there are threads
+        gradient = self._full_gradient
+        pieces = [partial(gradient, job, place) for job in jobs for place in range(len(job.clients))]
+        with malloc.freed_memory_kept():
+            done = iter(side_by_side(pieces, heartbeat, number_of_workers(self._threads)))
+        return [TrainingResult(torch.stack([next(done) for _ in job.clients]), None) for job in jobs]
+
+    def _full_gradient(self, job: TrainingJob, place: int, heartbeat: Heartbeat) -> Tensor:
+        """The gradient of one client, computed with a copy of the model that no other thread uses meanwhile."""
+        heartbeat()
+        client, task = job.clients[place], job.task
+        try:
+            model = self._idle_copies.pop()
+        except IndexError:
+            own = task.model
+            model = VectorModel(copy.deepcopy(own.module), own.vector.device, own.vector.dtype)
+        try:
+            return task.full_gradient(vector_of(job.correction.start, place), client, model)
+        except AdabestError:
+            raise
+        except Exception as error:
+            error.add_note(f"in round {job.round}, client {client}")
+            raise
+        finally:
+            self._idle_copies.append(model)
+
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """Trains the clients of several runs, a few of them at a time on each core."""
         rows = [row for job in jobs for row in client_rows(job)]
         size = self._method.clients_at_a_time
+        alike = [list(own) for _, own in itertools.groupby(rows, key=_kind)]
         pieces: list[Callable[[Heartbeat], list[TrainedRow]]] = [
-            partial(self._method.train, rows[first : first + size]) for first in range(0, len(rows), size)
+            partial(self._method.train, own[first : first + size])
+            for own in alike
+            for first in range(0, len(own), size)
         ]
         with malloc.freed_memory_kept():
             trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
@@ -98,5 +138,12 @@ class CpuTrainer:
 
 def _result(job: TrainingJob, trained: Sequence[TrainedRow]) -> TrainingResult:
     """The result of a job whose clients were trained one by one."""
-    scores = TrainingScores.of_steps(job.clients, [(losses, values) for _, losses, values in trained])
-    return TrainingResult(torch.stack([model for model, _, _ in trained]), scores)
+    scores = TrainingScores.of_steps(job.clients, [(row.losses, row.values) for row in trained])
+    velocities = [row.velocity for row in trained if row.velocity is not None]
+    models = torch.stack([row.model for row in trained])
+    return TrainingResult(models, scores, torch.stack(velocities) if velocities else None)
+
+
+def _kind(row: ClientRow) -> tuple[bool, ...] | None:
+    """Equal for clients whose steps may go on in turn."""
+    return None if row.parts is None else row.parts.kind
