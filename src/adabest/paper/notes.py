@@ -51,6 +51,7 @@ _OPEN = {
     "misses-adabest": _ONE_THING,
     "misses-scaffold": _ONE_THING,
     "misses-skew": _ONE_THING,
+    "zoo": ["The paper has no such experiment; federations, grids and numbers of rounds are ours."],
 }
 
 
