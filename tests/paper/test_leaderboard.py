@@ -51,7 +51,7 @@ def test_a_row_has_what_was_reached_sent_and_chosen() -> None:
     assert rows["scaffold"]["rounds to 95 %"] == "never"
     assert (rows["fedavg"]["sent"], rows["scaffold"]["sent"]) == ("1.00", "2.00")
     assert rows["fedavg"]["largest fall"] == "0.75"  # none, and 1.5 points
-    assert rows["scaffold"]["largest fall"] == "20.0"
+    assert rows["scaffold"]["largest fall"] == "20"
     assert rows["fedpd"]["cloud %"] == "diverged in round 7"
     assert rows["fedavg"]["n"] == "2"
 
