@@ -7,7 +7,7 @@ import numpy as np
 import odd_models
 import pytest
 import torch
-from side_by_side import make_dataset
+from side_by_side import Case, StackedEngine, make_dataset, simulate
 from torch import Tensor, nn
 
 from adabest.algorithms.adabest import AdaBest
@@ -314,3 +314,17 @@ class TestOneByOne:
         with pytest.raises(Diverged, match="the test loss of the scored model is inf"):
             simulation.step(evaluate=True)
         assert simulation.state.round == 0
+
+
+@pytest.mark.parametrize("name", ["dropping functions", "transformer", "mixed"])
+def test_a_model_that_was_trained_side_by_side_can_be_looked_at_again(name: str) -> None:
+    """Draws of dropout in ``vmap`` leave nothing behind that can't be used after it."""
+    case = Case(odd_models.make(name), odd_models.INPUT, kind=KIND)
+    simulation = simulate(AdaBest(), case, StackedEngine)
+    simulation.step()
+    task = simulation._task
+    assert isinstance(task, ClassificationTask)
+    task.model.module.train()
+    with pytest.raises(Unbatchable):
+        GpuEvaluator(task)
+    task.model.module(task.example())

@@ -14,6 +14,7 @@ from adabest.global_generators import GlobalGenerators
 from adabest.models.forward_pass import SimulatedForward, class_scores
 from adabest.models.group_norm import BatchNorm, replace_batch_norm
 from adabest.models.keyed_functions import KeyedDraws, KeyedFunctions
+from adabest.models.recurrent import settle_recurrent_layers
 
 # At index d: the dropout layer that drops channels of d dimensions; d = 0 drops single entries.
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -80,6 +81,7 @@ def prepare(
             keyed.setdefault(layer, KeyedDropout(layer.p, len(keyed), spatial))
             parent, _, attribute = name.rpartition(".")
             setattr(layers[parent], attribute, keyed[layer])
+    settle_recurrent_layers(module)
     draws = KeyedDraws()
     output = _trial(module, example, draws, classes, check_output)
     if draws.uses or not isinstance(output, Tensor):

@@ -216,7 +216,10 @@ class FunctionalWork:
             name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
         set_dropout_key(self.layer.module, *keys, step)
-        result: Tensor = functional_call(self.layer.module, parameters | self._fixed, (x,))
+        try:
+            result: Tensor = functional_call(self.layer.module, parameters | self._fixed, (x,))
+        finally:
+            set_dropout_key(self.layer.module, 0, 0, 0, 0)  # tensors of ``vmap`` can't be used once it has ended
         return result
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
