@@ -30,6 +30,7 @@ Separator = Literal["comma", "semicolon", "tab"]
 _SEPARATORS: dict[Separator, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 _PARQUET_ENDINGS = (".parquet", ".pq")
+TABLE_ENDINGS = (*_TEXT_ENDINGS, *_PARQUET_ENDINGS)
 _GROWTH = 12  # bytes in memory per byte of CSV: "1," is 2 bytes and takes 20, as float64 twice and as float32
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BATCH = 65_536  # rows of a Parquet file that are read at a time
@@ -116,7 +117,7 @@ def _read(path: Path, roles: Roles, separator: Separator | None) -> Sheet:
         return _read_parquet(path, roles)
     if ending in _TEXT_ENDINGS:
         return _read_csv(path, roles, separator or ("tab" if ending == ".tsv" else "comma"))
-    raise InputError(f"{path}: a table's file should end in {', '.join((*_TEXT_ENDINGS, *_PARQUET_ENDINGS))}")
+    raise InputError(f"{path}: a table's file should end in {', '.join(TABLE_ENDINGS)}")
 
 
 def _read_csv(path: Path, roles: Roles, separator: Separator) -> Sheet:
