@@ -209,6 +209,12 @@ class TestRefusals:
         with pytest.raises(InputError, match=words):
             make_objective(name).check_data(data(targets))
 
+    def test_a_mask_whose_255_says_that_nothing_counts(self) -> None:
+        with pytest.raises(InputError, match=r"label 255, .* such as -100: y\[y == 255\] = -100"):
+            make_objective("segmentation").check_data(data([[[0, 1]], [[1, 255]]]))
+        make_objective("segmentation").check_data(data([[[254, 1]], [[1, 255]]]))
+        make_objective("segmentation").check_data(data([[[0, 1]], [[1, 7]]]))
+
     def test_tokens_in_bytes_which_are_taken_for_pixels(self) -> None:
         with pytest.raises(InputError, match="give tokens in a wider type, such as int64"):
             make_objective("next-token").check_data(data([[0, 1], [4, 3]], np.array([[0, 1], [2, 4]], np.uint8)))
