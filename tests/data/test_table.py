@@ -127,8 +127,11 @@ def test_labels_with_gaps_are_mapped_when_asked(tmp_path: Path) -> None:
         ("x;label\n1;0\n", ": its first line, 'x;label', has one column by this separator; try separator=semicolon"),
         ("x,label\n1,0\n\ntall,1\n", ", line 4, column 'x': 'tall' isn't a number"),
         ("x,label\n1_000,0\n2,1\n", ", line 2, column 'x': '1_000' isn't a number"),
-        ("x,label\n1,0\n ,1\n", ", line 3, column 'x' is empty; fill it in"),
-        ("x,label\n1,0\n2,\n", ", line 3, column 'label' is empty; fill it in"),
+        (
+            "x,label\n1,0\n ,1\n",
+            ", line 3, column 'x' is empty; fill it in, leave the row out, or leave the column out by drop=x",
+        ),
+        ("x,label\n1,0\n2,\n", ", line 3, column 'label' is empty; fill it in, or leave the row out"),
         ("x,label\n1,0\n2\n", ", line 3 has 1 cells, but the header has 2 columns"),
         ("x,label\n1,0\n2,1,5\n", ", line 3 has 3 cells, but the header has 2 columns"),
         ("x,label\n1,0\nnan,1\n", ", line 3, column 'x': nan isn't a finite number"),
@@ -234,7 +237,7 @@ class TestParquet:
     def test_cells_without_a_value(self, tmp_path: Path) -> None:
         assert self.refused(tmp_path, {"x": [1, None], "label": [0, 1]}).startswith(", row 2, column 'x' is empty")
         assert self.refused(tmp_path, {"x": [1, 2], "label": [None, "a"]}).startswith(
-            ", row 1, column 'label' is empty"
+            ", row 1, column 'label' is empty; fill it in, or leave the row out"
         )
 
     def test_no_rows(self, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _texts(title: str, column: str, values: Sequence[Any]) -> list[str]:
     """A column of texts as they are."""
     for row, value in enumerate(values):
         if _is_missing(value):
-            raise empty_cell(title, _place(row), column)
+            raise empty_cell(title, _place(row), column, has_role=True)
         if not isinstance(value, str):
             raise InputError(f"{title}, {_place(row)}, column {column!r}: {shown(value)} isn't a text, as text= says")
     return list(values)

@@ -133,14 +133,16 @@ class Sheet:
             )
         for name, texts in self.texts.items():
             if "" in texts:
-                raise empty_cell(self.title, self.place(list(texts).index("")), name)
+                raise empty_cell(self.title, self.place(list(texts).index("")), name, has_role=True)
 
 
-def empty_cell(title: str, place: str, column: str) -> InputError:
-    """The error for a cell without a value."""
+def empty_cell(title: str, place: str, column: str, *, has_role: bool = False) -> InputError:
+    """The error for a cell without a value; a column that was given a role can't be dropped."""
+    where = f"{title}, {place}, column {column!r} is empty; fill it in"
     return InputError(
-        f"{title}, {place}, column {column!r} is empty; fill it in, leave the row out, or leave the column out by "
-        f"drop={column}"
+        f"{where}, or leave the row out"
+        if has_role
+        else f"{where}, leave the row out, or leave the column out by drop={column}"
     )
 
 

@@ -249,17 +249,17 @@ def _sheet_of_parquet(path: Path, roles: Roles) -> Sheet:
                 values = _filled(path, start, column, batch.column(column))
                 inputs[start : start + len(batch), position] = values.to_numpy(zero_copy_only=False)
             for column in texts:
-                values = map(str, _filled(path, start, column, batch.column(column)).to_pylist())
-                texts[column] += [same.setdefault(text, text) for text in values]
+                values = _filled(path, start, column, batch.column(column), has_role=True).to_pylist()
+                texts[column] += [same.setdefault(text, text) for text in map(str, values)]
             start += len(batch)
     if start != rows:
         raise InputError(f"{path} has {start:,} rows, but its end declares {rows:,}; write it anew")
     return Sheet(str(path), columns, inputs, texts, lambda row: f"row {row + 1}")
 
 
-def _filled(path: Path, start: int, column: str, values: Any) -> Any:
+def _filled(path: Path, start: int, column: str, values: Any, *, has_role: bool = False) -> Any:
     """The values of a column in a batch, if none is missing."""
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
-        raise empty_cell(str(path), f"row {row + 1}", column)
+        raise empty_cell(str(path), f"row {row + 1}", column, has_role=has_role)
     return values
