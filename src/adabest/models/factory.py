@@ -68,7 +68,7 @@ def build_model(
     if factory in MODELS.builtin.values() and not example.is_floating_point():
         raise InputError(
             f"model {name!r}, which was named or is the default, computes with numbers, and the inputs are ids, as of "
-            "tokens; name a model of yours that looks ids up, as in --model my_module:my_model, and if they aren't ids, "
+            "tokens; name a model of yours that looks ids up, as in --model my_module:my_model; if they aren't ids, "
             "numbers to compute with should be floating-point"
         )
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
