@@ -18,7 +18,7 @@ from torch import Tensor
 from adabest import random
 from adabest.data.augmentation import AUGMENTATIONS, flip_crop, none
 from adabest.data.dataset import Dataset, Defaults, from_arrays, from_npz
-from adabest.data.loading import load_dataset
+from adabest.data.loading import findable, load_dataset
 from adabest.errors import InputError
 from adabest.random import Purpose
 
@@ -318,3 +318,21 @@ def test_a_data_set_made_by_replace_is_checked() -> None:
         dataclasses.replace(data, classes=2)
     with pytest.raises(InputError, match="should have the same"):
         dataclasses.replace(data, y_train=data.y_train[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("d.csv", r"unknown data set 'd\.csv'; a table is named by table,path=d\.csv,label=\.\.\., with"),
+        ("folder/d.parquet,label=y,test_share=0.2", r"named by table,path=folder/d\.parquet,label="),
+        ("x.npy", r"should be an \.npz with x_train, .* numpy\.savez\(path, .* see adabest\.from_arrays"),
+        (
+            "table,path=d.csv,features=a,b",
+            r"'b' should be an option .*\. Columns are joined by \+, as in features=a\+b",
+        ),
+    ],
+)
+def test_names_of_data_sets_that_are_nearly_right(name: str, words: str) -> None:
+    for call in (load_dataset, findable):
+        with pytest.raises(InputError, match=words):
+            call(name)

@@ -17,7 +17,7 @@ COLUMNS: dict[str, Any] = {
     "age": [1, 2, 3, 4],
     "height": [0.5, 1.5, -2.5, 10.0],
     "who": [*"babc"],
-    "kind": ["cat", "dog", "ant", "cat"],
+    "kind": ["cat", "dog", "ant", "ant"],
     "part": ["train", "train", "test", "train"],
 }
 
@@ -53,7 +53,7 @@ def test_columns_become_inputs_labels_clients_and_splits(kind: Any) -> None:
     assert data.names == ("ant", "cat", "dog")
     assert data.x_train.dtype == torch.float32
     assert data.x_train[:].tolist() == [[1, 0.5], [2, 1.5], [4, 10]]
-    assert data.y_train.tolist() == [1, 2, 1]
+    assert data.y_train.tolist() == [1, 2, 0]
     assert data.x_test.tolist() == [[3, -2.5]]
     assert data.clients is not None
     assert data.clients.tolist() == [1, 0, 2]
@@ -73,10 +73,10 @@ def test_a_second_frame_to_test_with() -> None:
 
 
 def test_types_of_pandas() -> None:
-    frame = pandas.DataFrame({0: [1, 2], 1: [True, False], "label": pandas.Categorical(["b", "a"])})
-    frame[2] = pandas.array([5, 6], dtype="Int64")
-    data = adabest.from_frame(frame.assign(s=["train", "test"]), split="s")
-    assert data.x_train[:].tolist() == [[1, 1, 5]]
+    frame = pandas.DataFrame({0: [1, 2, 3], 1: [True, False, True], "label": pandas.Categorical(["b", "a", "a"])})
+    frame[2] = pandas.array([5, 6, 7], dtype="Int64")
+    data = adabest.from_frame(frame.assign(s=["train", "test", "train"]), split="s")
+    assert data.x_train[:].tolist() == [[1, 1, 5], [3, 1, 7]]
     assert data.names == ("a", "b")
 
 
@@ -102,6 +102,16 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], options: dict[str, Any]
     with pytest.raises(InputError) as caught:
         adabest.from_frame(frame, **{"label": "kind", "client": "who", "split": "part", "name": "pets", **options})
     assert said in str(caught.value)
+
+
+def test_columns_called_by_numbers_are_named_by_them() -> None:
+    frame = pandas.DataFrame([[1.0, 2.0, 0, "a"], [3.0, 4.0, 1, "b"], [5.0, 6.0, 0, "a"], [7.0, 8.0, 1, "b"]])
+    data = adabest.from_frame(frame, label=2, client=3, test_share=0.5)
+    assert (data.input_shape, data.classes, data.clients is not None) == ((2,), 2, True)
+    named = adabest.from_frame(frame, label=[2], features=[0, 1], drop=[3], test_share=0.5)
+    assert named.input_shape == (2,)
+    with pytest.raises(InputError, match=r"frame: features should be a list of columns, as in \['0', '1'\]"):
+        adabest.from_frame(frame, label=2, features="0+1", test_share=0.5)
 
 
 def test_what_is_no_frame() -> None:
@@ -139,11 +149,21 @@ class TestArrays:
     @pytest.mark.parametrize("kind", [list, np.array, pandas.Series])
     def test_labels_and_clients_may_be_texts(self, kind: Any) -> None:
         x = np.zeros((3, 2), np.float32)
-        data = adabest.from_arrays(x, kind(["b", "a", "b"]), x[:1], kind(["c"]), clients=kind(["v", "u", "v"]))
+        data = adabest.from_arrays(x, kind(["c", "a", "b"]), x[:1], kind(["c"]), clients=kind(["v", "u", "v"]))
         assert data.names == ("a", "b", "c")
-        assert [data.y_train.tolist(), data.y_test.tolist()] == [[1, 0, 1], [2]]
+        assert [data.y_train.tolist(), data.y_test.tolist()] == [[2, 0, 1], [2]]
         assert data.clients is not None
         assert data.clients.tolist() == [1, 0, 1]
+
+    def test_a_text_that_only_test_labels_hold_is_named(self) -> None:
+        x = np.zeros((2, 2), np.float32)
+        with pytest.warns(UserWarning, match=r"y_test has 2 labels that no training sample has: 'cart', 'dgo'\."):
+            adabest.from_arrays(x, ["cat", "dog"], x, ["cart", "dgo"])
+
+    def test_names_beside_texts_are_refused(self) -> None:
+        x = np.zeros((2, 2), np.float32)
+        with pytest.raises(InputError, match="labels that are texts bring their names; leave names out"):
+            adabest.from_arrays(x, ["a", "b"], x, ["a", "b"], names=("a", "b"))
 
     def test_texts_beside_numbers_are_refused(self) -> None:
         x = np.zeros((1, 2), np.float32)

@@ -112,9 +112,9 @@ class TestReading:
         assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([4, 1, 4, 1], [0], 5)
         data = load_dataset(f"{plain},label=kind,labels=map")
         assert (data.y_train.tolist(), data.y_test.tolist(), data.names) == ([2, 1, 2, 1], [0], ("0", "1", "4"))
-        words = samples(4, label=text, labels=("eel", "cat")), samples(1, label=text, labels=("dog",))
+        words = samples(4, label=text, labels=("eel", "cat")), samples(1, label=text, labels=("eel",))
         data = load_dataset(f"{save(tmp_path / 'words', *words)},label=kind")
-        assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([2, 0, 2, 0], [1], 3)
+        assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([1, 0, 1, 0], [1], 2)
 
     def test_a_parquet_file_and_a_folder_of_them_are_read(self, tmp_path: Path) -> None:
         (tmp_path / "files").mkdir()
@@ -207,8 +207,12 @@ class TestMistakes:
             ("train=training", "has no split 'training'; did you mean 'train'"),
             ("test=tset", "has no split 'tset' to test with; it has train, test. Name one, as in test=validation"),
             ("test=train", "the split 'train' can't be trained and tested with; see test_share"),
-            ("test_share=0", "test_share = 0 of 6 samples leaves none"),
-            ("test_share=0.99", "test_share = 0.99 of 6 samples leaves none"),
+            ("test=train,test_share=0", "test_share = 0 of 6 samples leaves none"),
+            ("test=train,test_share=0.99", "test_share = 0.99 of 6 samples leaves none"),
+            (
+                "test_share=0.5",
+                "has a split 'test', so test_share = 0.5 can't be given, too; leave test_share out to test",
+            ),
             ("test_share=some", "test_share should be a number, not 'some'"),
             ("labels=kind", "labels = 'kind' isn't one of its values; Known: count, map, numbers"),
             ("lable=kind", "data set 'huggingface' has no option 'lable'; did you mean 'label'"),
@@ -386,6 +390,27 @@ class TestNumbers:
         with pytest.raises(InputError) as caught:
             adabest.from_huggingface(notes(), **{"features": ["age"], "test_share": 0.5, **options})
         assert said in str(caught.value)
+
+    def test_a_test_split_beside_a_share_is_left_unused_when_asked(self) -> None:
+        both = {"train": notes(), "test": notes()}
+        with pytest.raises(InputError, match=r"has a split 'test', .* or say test=train to leave the split unused"):
+            adabest.from_huggingface(both, features=["age"], test_share=0.5)
+        data = adabest.from_huggingface(both, features=["age"], test_share=0.5, test="train")
+        assert (len(data.y_train), len(data.y_test)) == (2, 2)
+
+    def test_a_text_that_only_the_test_split_has_is_named(self) -> None:
+        mistyped = {"train": notes(), "test": notes(who=["v", "u", "w", "u"])}
+        with pytest.warns(UserWarning, match="pets, split test has the label 'w', which no training sample has"):
+            adabest.from_huggingface(mistyped, features=["age"], label="who", name="pets")
+
+    @pytest.mark.parametrize("data", [notes(), datasets.DatasetDict({"train": notes()}), notes().select([])])
+    def test_an_object_in_place_of_a_data_set_is_told_what_makes_one(self, data: Any, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"not a datasets Dataset.*; adabest\.from_huggingface\(…\) makes one"):
+            adabest.run(dataset=data, out=tmp_path / "run", show=False)
+
+    def test_a_declared_class_that_only_the_test_split_has_is_no_mistake(self) -> None:
+        both = datasets.DatasetDict({"train": samples(4, labels=(0, 1)), "test": samples(2, labels=(0, 2))})
+        assert adabest.from_huggingface(both).classes == 3
 
     def test_labels_are_mapped_when_asked(self) -> None:
         both = {"train": notes(), "test": notes()}

@@ -179,3 +179,15 @@ def test_a_missing_level_of_folders_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty" / "train").mkdir(parents=True)
     (tmp_path / "empty" / "test").mkdir()
     assert "with by_client=yes it should have one for each client" in refused(tmp_path / "empty", ",by_client=yes")
+
+
+def test_folders_of_clients_are_recognised_without_the_option(tmp_path: Path) -> None:
+    said = refused(by_client(tmp_path, "test/zoe/cat/e"))
+    assert "ant is a folder in the folder of a class" in said
+    assert said.endswith("if 'bob' is a client and folders of classes lie in it, say by_client=yes")
+
+
+def test_a_folder_that_only_test_has_is_named(tmp_path: Path) -> None:
+    save(filled(tmp_path) / "test" / "dusk" / "f.png", np.zeros((2, 3)))
+    with pytest.warns(UserWarning, match=r"test has the label 'dusk', which no training sample has"):
+        assert load_dataset(f"images,path={tmp_path}").names == ("ant", "cat", "dusk")

@@ -39,6 +39,7 @@ class TestGaps:
         assert str(caught.value).startswith("data set odd: no sample of y_train or y_test ")
         assert said in str(caught.value)
         assert "labels=map maps those" in str(caught.value)
+        assert "if these are quantities, give them as floating-point numbers" in str(caught.value)
         assert f"as in classes={max(*train, *test) + 1}" in str(caught.value)
 
     def test_classes_without_samples_may_be_declared(self) -> None:
@@ -62,7 +63,7 @@ class TestGaps:
 
     def test_quantities_and_texts_are_mapped_too(self) -> None:
         assert adabest.from_arrays(X, [0.5, 2, -1], X[:1], [2.0], labels="map").names == ("-1.0", "0.5", "2.0")
-        assert adabest.from_arrays(X, ["b", "a", "b"], X[:1], ["c"], labels="map").names == ("a", "b", "c")
+        assert adabest.from_arrays(X, ["b", "a", "c"], X[:1], ["c"], labels="map").names == ("a", "b", "c")
         names = adabest.from_arrays(X, [0, 2, 0], X[:1], [2], names=("a", "b", "c"), labels="map").names
         assert names == ("a", "c"), "those that occur"
 
@@ -91,7 +92,9 @@ class TestGaps:
             adabest.from_arrays(X, [0.5, 1, 2], X[:1], [0.5], classes=3)
         with pytest.raises(InputError, match="y_train holds values that aren't finite"):
             adabest.from_arrays(X, [np.nan, 1, 2], X[:1], [0.5], labels="map")
-        with pytest.raises(InputError, match=r"the label -1; labels count from 0. labels=map maps any numbers"):
+        with pytest.raises(
+            InputError, match=r"the label -1; labels count from 0. labels=map maps any numbers.* if these"
+        ):
             adabest.from_arrays(X, [-1, 1, 1], X[:1], [1])
 
     def test_a_file_of_arrays_has_the_same_options(self, tmp_path: Path) -> None:
@@ -142,7 +145,10 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ("label=price", "line 2, column 'price': the label '1.5' isn't a whole number, as others are"),
+            (
+                "label=price",
+                "line 2, column 'price': the label '1.5' isn't a whole number; labels name classes. labels=numbers",
+            ),
             ("label=part,labels=numbers,drop=lift", "line 2, column 'part': the label 'train' isn't a finite number"),
             ("label=garden+area", "line 3, column 'area': the label '2' should be 0 or 1, in each of several columns"),
             ("label=garden+lift,labels=map", "labels=map is for one column of labels, and there are 2; leave it out"),

@@ -213,3 +213,8 @@ def test_classes_without_samples_are_declared_or_mapped(tmp_path: Path) -> None:
     assert load_dataset(f"{name},classes=62").classes == 62
     assert load_dataset(f"{name},labels=map").names == ("2", "61")
     assert load_dataset(f"{name},labels=numbers").y_train.tolist() == [61.0]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none doesn't exist, or is no folder; .* folders train and test"):
+        load_dataset(f"leaf,path={tmp_path / 'none'}")

@@ -20,7 +20,7 @@ ROWS = """age,height,who,kind,part
 1,0.5,b,cat,train
 2,1.5,a,dog,train
 3,-2.5,b,ant,test
-4,1e1,c,cat,train
+4,1e1,c,ant,train
 """
 COLUMNS = "label=kind,client=who,split=part"
 
@@ -48,7 +48,7 @@ def test_columns_become_inputs_labels_clients_and_splits(tmp_path: Path) -> None
     assert data.classes == 3
     assert data.x_train.dtype == torch.float32
     assert data.x_train[:].tolist() == [[1, 0.5], [2, 1.5], [4, 10]]
-    assert data.y_train.tolist() == [1, 2, 1]
+    assert data.y_train.tolist() == [1, 2, 0]
     assert data.x_test.tolist() == [[3, -2.5]]
     assert data.y_test.tolist() == [0]
     assert data.clients is not None
@@ -57,7 +57,7 @@ def test_columns_become_inputs_labels_clients_and_splits(tmp_path: Path) -> None
 
 def test_parquet_holds_the_same(tmp_path: Path) -> None:
     columns = {"age": [1, 2, 3, 4], "height": [0.5, 1.5, -2.5, 10], "who": [*"babc"]}
-    columns |= {"kind": ["cat", "dog", "ant", "cat"], "part": ["train", "train", "test", "train"]}
+    columns |= {"kind": ["cat", "dog", "ant", "ant"], "part": ["train", "train", "test", "train"]}
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "pets.parquet")
     stored = load_dataset(f"table,path={tmp_path / 'pets.parquet'},{COLUMNS}")
     written = load_dataset(f"table,path={write(tmp_path, ROWS)},{COLUMNS}")
@@ -127,8 +127,11 @@ def test_labels_with_gaps_are_mapped_when_asked(tmp_path: Path) -> None:
         ("x;label\n1;0\n", ": its first line, 'x;label', has one column by this separator; try separator=semicolon"),
         ("x,label\n1,0\n\ntall,1\n", ", line 4, column 'x': 'tall' isn't a number"),
         ("x,label\n1_000,0\n2,1\n", ", line 2, column 'x': '1_000' isn't a number"),
-        ("x,label\n1,0\n ,1\n", ", line 3, column 'x' is empty; fill it in"),
-        ("x,label\n1,0\n2,\n", ", line 3, column 'label' is empty; fill it in"),
+        (
+            "x,label\n1,0\n ,1\n",
+            ", line 3, column 'x' is empty; fill it in, leave the row out, or leave the column out by drop=x",
+        ),
+        ("x,label\n1,0\n2,\n", ", line 3, column 'label' is empty; fill it in, or leave the row out"),
         ("x,label\n1,0\n2\n", ", line 3 has 1 cells, but the header has 2 columns"),
         ("x,label\n1,0\n2,1,5\n", ", line 3 has 3 cells, but the header has 2 columns"),
         ("x,label\n1,0\nnan,1\n", ", line 3, column 'x': nan isn't a finite number"),
@@ -187,6 +190,33 @@ def test_tabs_semicolons_and_marks_of_byte_order(tmp_path: Path) -> None:
     assert load_dataset(f"table,path={semicolons},{COLUMNS},separator=semicolon").fingerprint() == plain
 
 
+def test_a_label_that_only_the_test_file_has_is_named(tmp_path: Path) -> None:
+    train = write(tmp_path, "x,label\n1,cat\n2,dog\n")
+    test = write(tmp_path, "x,label\n1,cat\n2,dgo\n", "later.csv")
+    with pytest.warns(UserWarning, match=r"later\.csv has the label 'dgo', which no training sample has"):
+        load_dataset(f"table,path={train},test={test}")
+    both = write(tmp_path, ROWS.replace("4,1e1,c,ant", "4,1e1,c,cat"), "both.csv")
+    with pytest.warns(UserWarning, match=r"both\.csv, where column 'part' says test, has the label 'ant'"):
+        load_dataset(f"table,path={both},{COLUMNS}")
+
+
+def test_texts_in_one_file_and_numbers_in_the_other_are_told(tmp_path: Path) -> None:
+    words, numbers = write(tmp_path, "x,label\n1,cat\n2,dog\n"), write(tmp_path, "x,label\n1,0\n2,1\n", "later.csv")
+    for one, other in ((words, numbers), (numbers, words)):
+        with pytest.raises(InputError) as caught:
+            load_dataset(f"table,path={one},test={other}")
+        assert str(caught.value) == (
+            f"{words} has texts in column 'label', such as 'cat', but {numbers} numbers, such as '0'; labels of both "
+            "should be written alike"
+        )
+
+
+def test_quantities_are_told_even_if_some_are_whole(tmp_path: Path) -> None:
+    said = refused(tmp_path, "x,label\n1,0.538\n2,0.25\n3,1\n")
+    assert said.startswith(", line 2, column 'label': the label '0.538' isn't a whole number; labels name classes. ")
+    assert "labels=numbers takes every value for a quantity" in said
+
+
 def test_truths_are_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, "x,y,label,s\n1,True,0,train\n2,False,1,test\n")
     data = load_dataset(f"table,path={path},split=s")
@@ -207,7 +237,7 @@ class TestParquet:
     def test_cells_without_a_value(self, tmp_path: Path) -> None:
         assert self.refused(tmp_path, {"x": [1, None], "label": [0, 1]}).startswith(", row 2, column 'x' is empty")
         assert self.refused(tmp_path, {"x": [1, 2], "label": [None, "a"]}).startswith(
-            ", row 1, column 'label' is empty"
+            ", row 1, column 'label' is empty; fill it in, or leave the row out"
         )
 
     def test_no_rows(self, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import tiny_runs
 import torch
@@ -352,6 +353,11 @@ class TestMistakesInPython:
             ({"rounds": True}, "rounds should be a whole number, not True"),
             ({"rounds": [1]}, r"rounds should be a whole number, not \[1\]"),
             ({"dataset": 5}, "dataset should be a name or a Dataset, not a int"),
+            (
+                {"dataset": np.zeros(3)},
+                r"not a numpy ndarray; adabest\.from_arrays\(x_train, y_train, x_test, y_test\)",
+            ),
+            ({"dataset": pandas.DataFrame({"a": [1]})}, r"not a pandas DataFrame; adabest\.from_frame\(…\) makes one"),
             ({"algorithm": AdaBest}, "algorithm should be a name or an Algorithm"),
             ({"algorithm": AdaBest(), "beta": 0.5}, "unknown setting 'beta'"),
             ({"algorithm": "adabest,betta=0.5"}, "unknown setting 'betta'; did you mean 'beta'?"),
@@ -446,7 +452,9 @@ class TestHyperparameters:
             resolve({"algorithm": 5})
         with pytest.raises(InputError, match=r"AdaBest\(\), not AdaBest"):
             resolve({"algorithm": AdaBest})
-        with pytest.raises(InputError, match="unknown setting 'beta'; it belongs to adabest"):
+        with pytest.raises(
+            InputError, match=r"unknown setting 'beta'; it belongs to adabest.*; choose one of them, or leave beta out"
+        ):
             resolve({"algorithm": "fedavg", "beta": 0.5})
 
     @pytest.mark.parametrize("seed", [-1, 2**63])

@@ -294,7 +294,7 @@ class TestComponents:
             ({"sampler": f"{__name__}:ragged"}, "gave [[1], [2, 3]] in round 1; it should give"),
             ({"augmentation": "builtins:print"}, "should return inputs as it got them"),
             ({"augmentation": f"{__name__}:smaller"}, "not torch.float32 of shape (2, 1, 8, 7)"),
-            ({"loss": "os:system"}, "the loss can't be computed"),
+            ({"loss": "os:system"}, "the loss system can't be computed"),
             ({"model": "os:system"}, "can't be called with (input_shape, classes)"),
             (
                 {"model": f"{__name__}:broken_model"},

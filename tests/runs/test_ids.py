@@ -246,3 +246,10 @@ def test_a_range_of_ids_that_is_none_is_refused(ids: Any) -> None:
     assert check_identity("identity.json", identity) == identity
     with pytest.raises(InputError, match=r"identity.json.ids"):
         check_identity("identity.json", identity | {"ids": ids})
+
+
+def test_a_model_of_numbers_is_told_to_be_replaced(tmp_path: Path) -> None:
+    ids = np.arange(8).reshape(4, 2)
+    data = from_arrays(ids, [0, 1, 0, 1], ids, [0, 1, 0, 1])
+    with pytest.raises(InputError, match=r"model 'mlp', which was named or is the default.*--model my_module:my_model"):
+        adabest.run(dataset=data, clients=2, partition="iid", rounds=1, out=tmp_path / "run", show=False)

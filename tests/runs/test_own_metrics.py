@@ -65,6 +65,10 @@ class TopTwo(Objective):
         return sums[..., :1] / sums[..., 1:]
 
 
+def accuracy(outputs: Tensor, targets: Tensor) -> float:
+    return float((outputs.argmax(dim=1) == targets).double().mean())
+
+
 def no_number(outputs: Tensor, targets: Tensor) -> str:
     return "good"
 
@@ -177,7 +181,8 @@ class TestRefusals:
             ("f1_makro", r"unknown metric 'f1_makro'.*f1_macro"),
             (f"{__name__}:no_number", "metric 'no_number' can't be computed on the test set"),
             (f"{__name__}:SMALL", "is a dict, not a function"),
-            ("accuracy", "two are called 'accuracy'"),
+            ("accuracy", "the task has accuracy already; leave it out"),
+            (f"{__name__}:accuracy", "the task has accuracy already; give your function another name"),
             ("jaccard_samples", "can't be computed on the test set"),
         ],
     )
@@ -189,3 +194,19 @@ class TestRefusals:
     def test_a_client_that_lacks_a_class_is_left_out(self) -> None:
         (score,) = make_own_metrics(["roc_auc_ovr"], CLASSIFICATION)
         assert np.isnan(score.value_or_nan(torch.randn(4, 3), torch.tensor([0, 0, 1, 1])))
+
+    @pytest.mark.parametrize(
+        ("wrong", "words"),
+        [
+            (lambda loss: loss.expand(4), r"not a tensor of shape \(4,\); take its mean"),
+            (lambda loss: loss.item(), r"not \d.*, a float; leave \.item\(\), float\(\) and NumPy out"),
+        ],
+    )
+    def test_a_wrong_loss_of_a_task_of_ones_own_is_named(self, tmp_path: Path, wrong: Any, words: str) -> None:
+        class Unreduced(TopTwo):
+            def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+                found: Tensor = wrong(super().loss(outputs, targets))
+                return found
+
+        with pytest.raises(InputError, match=rf"the loss of task Unreduced should be a function .* {words}"):
+            adabest.run(out=tmp_path / "run", task=Unreduced(), **SMALL)

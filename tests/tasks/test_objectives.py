@@ -197,7 +197,14 @@ class TestRefusals:
         ("name", "targets", "words"),
         [
             ("classification", [0.5, 1.5], "use --task regression"),
-            ("classification", [[0, 1], [1, 0]], "use --task multi-label, next-token or segmentation"),
+            ("classification", [[0, 2], [1, 0]], "use --task multi-label, next-token or segmentation"),
+            (
+                "classification",
+                [[0, 1], [1, 0]],
+                r"shape \(2, 2\), .* give y_train\.argmax\(1\) and y_test\.argmax\(1\)",
+            ),
+            ("classification", [[0.0, 1.0], [1.0, 0.0]], r"give y_train\.argmax\(1\)"),
+            ("classification", [[0], [1]], r"shape \(2, 1\), .* give y_train\[:, 0\] and y_test\[:, 0\]"),
             ("regression", [0, 1], "regression has floating-point targets"),
             ("multi-label", [0, 1], r"y_train \(2,\) should have a row for each sample, with a 0 or 1"),
             ("multi-label", [[0, 2], [1, 0]], "a 0 or 1 for each label"),
@@ -208,6 +215,12 @@ class TestRefusals:
     def test_targets_that_do_not_fit(self, name: str, targets: object, words: str) -> None:
         with pytest.raises(InputError, match=words):
             make_objective(name).check_data(data(targets))
+
+    def test_a_mask_whose_255_says_that_nothing_counts(self) -> None:
+        with pytest.raises(InputError, match=r"label 255, .* such as -100: y\[y == 255\] = -100"):
+            make_objective("segmentation").check_data(data([[[0, 1]], [[1, 255]]]))
+        make_objective("segmentation").check_data(data([[[254, 1]], [[1, 255]]]))
+        make_objective("segmentation").check_data(data([[[0, 1]], [[1, 7]]]))
 
     def test_tokens_in_bytes_which_are_taken_for_pixels(self) -> None:
         with pytest.raises(InputError, match="give tokens in a wider type, such as int64"):

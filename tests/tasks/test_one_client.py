@@ -368,7 +368,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "model for other classes": ({"classes": 4}, "the model gives 3 class scores, but the data set has 4 classes"),
     "loss of each sample": (
         {"loss": lambda scores, y: functional.cross_entropy(scores, y, reduction="none")},
-        "the loss should be a function",
+        "the loss <lambda> should be a function .* not a tensor of shape .*; take its mean",
     ),
 }
 

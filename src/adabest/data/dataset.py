@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adabest.data.inputs import Inputs
 from adabest.data.labels import (
+    IF_QUANTITIES,
     Labels,
     as_texts,
     check_labels_option,
@@ -20,6 +21,7 @@ from adabest.data.labels import (
     number_texts,
     refuse_gaps,
     refuse_many_classes,
+    warn_of_test_only,
 )
 from adabest.data.npz import read_npz
 from adabest.errors import InputError
@@ -231,8 +233,8 @@ def from_arrays(
     """
     title = f"data set {name}"
     check_labels_option(title, labels, classes)
-    if not names and labels != "numbers":
-        y_train, y_test, names = number_texts(title, y_train, y_test)
+    if labels != "numbers":
+        y_train, y_test, names = _named(title, y_train, y_test, tuple(names))
     arrays = dict(zip(_ARRAYS, map(as_tensor, _ARRAYS, (x_train, y_train, x_test, y_test)), strict=True))
     if arrays["x_train"].is_floating_point() and arrays["x_test"].is_floating_point():
         wider = torch.promote_types(arrays["x_train"].dtype, arrays["x_test"].dtype)
@@ -265,6 +267,20 @@ def from_arrays(
         **arrays,
         **normalisation,
     )
+
+
+def _named(title: str, y_train: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[str, ...]]:
+    """Labels that are texts as numbers, and the names of classes; labels that have names already as they are."""
+    if not names:
+        y_train, y_test, names = number_texts(title, y_train, y_test)
+        if names:
+            warn_of_test_only(f"{title}: y_test", y_train, y_test, names)
+    elif as_texts(y_train) is not None or as_texts(y_test) is not None:
+        raise InputError(
+            f"{title}: y_train or y_test holds texts, and labels that are texts bring their names; leave names out, or "
+            "give labels as numbers from 0 that count the names"
+        )
+    return y_train, y_test, names
 
 
 def _labelled(
@@ -412,7 +428,7 @@ def _check_targets(name: str, key: str, y: Tensor) -> None:
     elif y.ndim == 1 and int(y.min()) < 0:
         raise InputError(
             f"data set {name}: {key} has the label {int(y.min())}; labels count from 0. labels=map maps any numbers, "
-            "in their order"
+            f"in their order; {IF_QUANTITIES}"
         )
     elif _highest(y) < 0:
         raise InputError(f"data set {name}: all labels of {key} are negative, which says that they aren't counted")

@@ -1,14 +1,14 @@
 """Frames of pandas and polars as data sets. Neither package is imported: a frame brings its own methods along."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from adabest.data.dataset import Dataset
 from adabest.data.labels import Labels, check_labels_option
-from adabest.data.sheet import Roles, Sheet, dataset_of, empty_cell, label_columns, wrong_number
+from adabest.data.sheet import Roles, Sheet, column_names, dataset_of, empty_cell, label_columns, wrong_number
 from adabest.data.text import text_options
 from adabest.errors import InputError
 from adabest.machine import refuse_beyond_memory
@@ -20,23 +20,25 @@ _MISSING = ("NAType", "NaTType")  # the types of pandas' own values for a missin
 def from_frame(
     frame: Any,
     *,
-    label: str | Sequence[str] = "label",
-    client: str | None = None,
-    features: Sequence[str] = (),
-    drop: Sequence[str] = (),
+    label: str | int | Sequence[str | int] = "label",
+    client: str | int | None = None,
+    features: Sequence[str | int] = (),
+    drop: Sequence[str | int] = (),
     test: Any = None,
-    split: str | None = None,
+    split: str | int | None = None,
     test_share: float | None = None,
     labels: Labels = "count",
     classes: int | None = None,
     standardise: bool = False,
-    text: str | None = None,
+    text: str | int | None = None,
     length: int | None = None,
     tokenizer: Any = None,
     next_token: bool = False,
     name: str = "frame",
 ) -> Dataset:
     """Makes a data set of a pandas or polars frame whose rows are samples.
+
+    Columns that are called by numbers, as pandas does by default, are named by them: ``label=2``.
 
     Inputs are numbers, in float32, or a column of texts; ``from_arrays`` takes ids. Labels that are texts are mapped to
     numbers from 0, in sorted order, and kept as names of classes.
@@ -70,12 +72,14 @@ def from_frame(
             "test_share=0.2"
         )
     check_labels_option(name, labels, classes)
-    options = text_options(name, text, length=length, tokenizer=tokenizer, next_token=next_token)
-    answers = label_columns(name, [label] if isinstance(label, str) else label, options)
+    body = _named(text)
+    options = text_options(name, body, length=length, tokenizer=tokenizer, next_token=next_token)
+    answers = label_columns(name, _all_named(label), options)
     for option, columns in (("features", features), ("drop", drop)):
         if isinstance(columns, str):
-            raise InputError(f"{name}: {option} should be a list of columns, as in [{columns!r}]")
-    roles = Roles(answers, client, split, tuple(features), tuple(drop), text)
+            listed = list(column_names(columns))
+            raise InputError(f"{name}: {option} should be a list of columns, as in {listed!r}")
+    roles = Roles(answers, _named(client), _named(split), _all_named(features), _all_named(drop), body)
     training = _sheet(name, frame, roles)
     testing = None
     if test is not None:
@@ -92,6 +96,18 @@ def from_frame(
             standardise=standardise,
             text=options,
         )
+
+
+def _named(column: str | int | None) -> str | None:
+    """A column's name, which may be a number, as a text."""
+    return None if column is None else str(column)
+
+
+def _all_named(columns: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """The names of one column or of several as texts."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        return (str(columns),)
+    return tuple(map(str, columns))
 
 
 def _sheet(title: str, frame: Any, roles: Roles) -> Sheet:
@@ -115,7 +131,7 @@ def _texts(title: str, column: str, values: Sequence[Any]) -> list[str]:
     """A column of texts as they are."""
     for row, value in enumerate(values):
         if _is_missing(value):
-            raise empty_cell(title, _place(row), column)
+            raise empty_cell(title, _place(row), column, has_role=True)
         if not isinstance(value, str):
             raise InputError(f"{title}, {_place(row)}, column {column!r}: {shown(value)} isn't a text, as text= says")
     return list(values)

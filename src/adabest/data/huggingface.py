@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
-from adabest.data.labels import Labels, check_labels_option
+from adabest.data.labels import Labels, check_labels_option, warn_of_test_only
 from adabest.data.sheet import column_names, dataset_of_texts, label_columns, strata_of
 from adabest.data.split import stratified_test_split
 from adabest.data.text import TextOptions, TextSamples, read_texts, text_options
@@ -184,6 +184,11 @@ def _dataset(title: str, name: str, splits: Mapping[str, Any], options: _Options
         if column is not None:
             _choose(title, "column", training.features, column)
     used = {options.train: training}
+    if options.test_share is not None and options.test in splits and options.test != options.train:
+        raise InputError(
+            f"{title} has a split {options.test!r}, so test_share = {options.test_share:g} can't be given, too; leave "
+            f"test_share out to test with that split, or say test={options.train} to leave the split unused"
+        )
     if options.test_share is None:
         used[options.test] = _test_split(title, splits, options.train, options.test)
         for column in (*inputs, *label):
@@ -196,6 +201,8 @@ def _dataset(title: str, name: str, splits: Mapping[str, Any], options: _Options
     made = _images(title, inputs[0], used) if kind == "images" else None
     if options.test_share is None:
         test = np.arange(count) >= len(training)
+        if names and not _declares_classes(training, label):
+            warn_of_test_only(f"{title}, split {options.test}", targets[~test], targets[test], names)
     else:
         test = _put_aside(title, targets, count, options.test_share)
     owners = None if options.client is None else np.asarray(training[options.client][:])
@@ -379,6 +386,11 @@ def _labels(title: str, column: str, splits: Collection[Any], labels: Labels) ->
         hint = "; labels=numbers takes quantities" if values.dtype.kind == "f" else ""
         raise InputError(f"{title}: {column!r} should hold a whole number or a text for every sample, as a label{hint}")
     return values if quantities else values.astype(np.int64), () if names is None else tuple(names)
+
+
+def _declares_classes(samples: Any, columns: Sequence[str]) -> bool:
+    """Whether a split declares the names of its classes, so that a label of test samples alone is no mistake."""
+    return any(getattr(samples.features[column], "names", None) is not None for column in columns)
 
 
 def _texts(title: str, column: str, splits: Mapping[str, Any], test: np.ndarray, options: _Options) -> TextSamples:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
+from adabest.data.labels import warn_of_test_only
 from adabest.data.sheet import share_rows
 from adabest.errors import InputError, told
 from adabest.extras import require
@@ -65,14 +66,25 @@ def images(
     names = sorted({name for split in folders for _, folder in split for name in _classes(folder)})
     number = {name: position for position, name in enumerate(names)}
     files = [
-        [(file, number[name]) for _, folder in split for name in _classes(folder) for file in _files(folder / name)]
+        [
+            (file, number[name])
+            for _, folder in split
+            for name in _classes(folder)
+            for file in _files(folder / name, by_client=by_client)
+        ]
         for split in folders
     ]
-    whose = [owner for owner, folder in folders[0] for name in _classes(folder) for _ in _files(folder / name)]
+    whose = [
+        owner
+        for owner, folder in folders[0]
+        for name in _classes(folder)
+        for _ in _files(folder / name, by_client=by_client)
+    ]
     pixels = _read([file for found in files for file, _ in found], size, colour)
     labels = np.array([label for found in files for _, label in found])
     if test_share is None:
         test = np.arange(len(labels)) >= len(files[0])
+        warn_of_test_only(str(splits[1]), labels[~test], labels[test], names)
     else:
         test = share_rows(str(path), "images", labels, test_share)
     title = path.resolve().name
@@ -125,12 +137,17 @@ def _classes(folder: Path) -> list[str]:
     return names
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, *, by_client: bool) -> list[Path]:
     """The images of a class. Hidden files, which systems leave behind, don't count."""
     files = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.name == "Thumbs.db":
             continue
+        if entry.is_dir() and not by_client:
+            raise InputError(
+                f"{entry} is a folder in the folder of a class, which should hold only images; if {folder.name!r} is a "
+                "client and folders of classes lie in it, say by_client=yes"
+            )
         if not entry.is_file() or entry.suffix.lower() not in _FORMATS:
             raise InputError(
                 f"{entry} is no image; a class's folder should hold only files that end in {', '.join(_FORMATS)}"

@@ -1,6 +1,8 @@
 """Labels of classes: texts and numbers as numbers from 0, and the refusal of labels with gaps."""
 
 import contextlib
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,9 +14,12 @@ from adabest.registry import shown
 
 Labels = Literal["count", "map", "numbers"]
 
+IF_QUANTITIES = "if these are quantities, give them as floating-point numbers, or say labels=numbers"
+
 # The most classes of a data set with fewer samples; no published one has as many. A larger label is damage or an
 # identifier: without this limit, each client would get a table with a count of every class below it.
 _MOST_UNSEEN_CLASSES = 100_000
+_SHOWN = 5  # labels in a message
 _LARGEST = 2**53  # from here on, float64 doesn't hold every whole number
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
@@ -68,6 +73,30 @@ def as_texts(values: Any) -> list[str] | None:
     return texts if all(isinstance(text, str) for text in texts) else None
 
 
+def warn_of_test_only(where: str, y_train: Any, y_test: Any, names: Sequence[str]) -> None:
+    """Warns of classes that have test samples, but none to train with, as a typing mistake in a label makes one.
+
+    Args:
+        where: The test samples: their file, folder or split.
+        y_train: The labels of training samples, numbers from 0.
+        y_test: Those of test samples.
+        names: What the labels were: texts, or any numbers.
+    """
+    only = np.setdiff1d(np.asarray(y_test), np.asarray(y_train)).tolist()
+    if only:
+        some = ", ".join(repr(names[label]) for label in only[:_SHOWN]) + (", …" if len(only) > _SHOWN else "")
+        which = (
+            f"the label {some}, which no training sample has"
+            if len(only) == 1
+            else (f"{len(only):,} labels that no training sample has: {some}")
+        )
+        warnings.warn(
+            f"{where} has {which}. It counts as a class that can't be learnt; if it is a typing mistake, correct it, "
+            "else add training samples or leave those test samples out",
+            stacklevel=2,
+        )
+
+
 def map_numbers(
     title: str, y_train: Tensor, y_test: Tensor, names: tuple[str, ...]
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
@@ -117,6 +146,7 @@ def refuse_gaps(title: str, y_train: Tensor, y_test: Tensor) -> None:
             f"{title}: no sample of y_train or y_test has the label {absent[0]}{more}, but some have "
             f"{len(counts) - 1}; labels should count the classes from 0 without gaps. labels=map maps those that there "
             f"are, in their order; if a class really has no sample, say how many there are, as in classes={len(counts)}"
+            f"; {IF_QUANTITIES}"
         )
 
 

@@ -74,6 +74,10 @@ def leaf(
     Raises:
         InputError: If a file can't be read or used.
     """
+    if not path.is_dir():
+        raise InputError(
+            f"{path} doesn't exist, or is no folder; it should be the one with LEAF's folders train and test"
+        )
     root = path / "data" if (path / "data" / "train").is_dir() else path
     check_labels_option(str(root), labels, classes)
     training, testing = _read(root / "train", shape), _read(root / "test", shape)

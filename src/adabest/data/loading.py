@@ -16,7 +16,7 @@ from adabest.data.image_folder import images
 from adabest.data.leaf import leaf
 from adabest.data.official import load_official
 from adabest.data.synthetic import synthetic
-from adabest.data.table import table
+from adabest.data.table import TABLE_ENDINGS, table
 from adabest.errors import InputError
 from adabest.registry import Option, Registry, blaming, check_options, options_of, shown, split_specification
 
@@ -54,7 +54,7 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     if is_file_name(name):
         with _reading(name):
             return from_npz(Path(name))
-    title, given = split_specification(name)
+    title, given = _take_apart(name)
     found = DATASETS.find(title)
     options = _options(found)
     values = check_options(f"data set {title!r}", given, {k: o for k, o in options.items() if k != _DATA_DIR})
@@ -68,6 +68,34 @@ def load_dataset(name: str, data_dir: str | None = None) -> Dataset:
     if not isinstance(dataset, Dataset):
         raise InputError(f"data set {name!r} gave a {type(dataset).__name__}, not an adabest Dataset")
     return dataset
+
+
+def _take_apart(name: str) -> tuple[str, dict[str, str]]:
+    """The title and the options of a data set's name.
+
+    Raises:
+        InputError: If it can't be taken apart, or is a path of a file that is read by another name.
+    """
+    title = name.partition(",")[0].strip()
+    ending = Path(title).suffix.lower()
+    if title not in DATASETS.builtin and ":" not in title:
+        if ending in TABLE_ENDINGS:
+            raise InputError(
+                f"unknown data set {shown(title)}; a table is named by table,path={title},label=..., with the column "
+                "of labels, and with test=FILE, split=COLUMN or test_share=0.2"
+            )
+        if ending == ".npy":
+            raise InputError(
+                f"unknown data set {shown(title)}; a file of arrays should be an .npz with x_train, y_train, x_test "
+                "and y_test, as numpy.savez(path, x_train=..., ...) writes it; in Python, see adabest.from_arrays"
+            )
+    try:
+        return split_specification(name)
+    except InputError as error:
+        keys = [part.partition("=")[0].strip() for part in name.split(",") if "=" in part]
+        if not set(keys) & {"drop", "features", "label"}:
+            raise
+        raise InputError(f"{error}. Columns are joined by +, as in features=a+b") from error
 
 
 @contextlib.contextmanager
@@ -87,7 +115,7 @@ def findable(name: str) -> str:
     """
     if is_file_name(name):
         return str(Path(name).resolve())
-    title, given = split_specification(name)
+    title, given = _take_apart(name)
     options = _options(DATASETS.find(title)) if given else {}
     for key, value in given.items():
         if key in options and options[key].type in (Path, Path | None):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from adabest.data.dataset import Dataset, from_arrays
-from adabest.data.labels import Labels, check_labels_option, finite_number, whole_number
+from adabest.data.labels import Labels, check_labels_option, finite_number, warn_of_test_only, whole_number
 from adabest.data.split import stratified_test_split
 from adabest.data.text import TextOptions, TextSamples, read_texts
 from adabest.errors import InputError, nearest
@@ -133,14 +133,16 @@ class Sheet:
             )
         for name, texts in self.texts.items():
             if "" in texts:
-                raise empty_cell(self.title, self.place(list(texts).index("")), name)
+                raise empty_cell(self.title, self.place(list(texts).index("")), name, has_role=True)
 
 
-def empty_cell(title: str, place: str, column: str) -> InputError:
-    """The error for a cell without a value."""
+def empty_cell(title: str, place: str, column: str, *, has_role: bool = False) -> InputError:
+    """The error for a cell without a value; a column that was given a role can't be dropped."""
+    where = f"{title}, {place}, column {column!r} is empty; fill it in"
     return InputError(
-        f"{title}, {place}, column {column!r} is empty; fill it in, leave the row out, or leave the column out by "
-        f"drop={column}"
+        f"{where}, or leave the row out"
+        if has_role
+        else f"{where}, leave the row out, or leave the column out by drop={column}"
     )
 
 
@@ -208,6 +210,9 @@ def dataset_of(
         test = _split_rows(training, roles.split)
     else:
         test = share_rows(training.title, "rows", strata_of(targets, count), float(test_share or 0))
+    if names and test_share is None:
+        where = testing.title if testing is not None else f"{training.title}, where column {roles.split!r} says test,"
+        warn_of_test_only(where, targets[~test], targets[test], names)
     owners = None if roles.client is None else numbered(training.texts[roles.client])[0]
     if text is not None:
         read = _read_texts(sheets, roles, test, text)
@@ -362,17 +367,19 @@ def _classes(
     mapped, names = numbered(texts)
     if labels == "map":
         return mapped, names
-    whole = [whole_number(text) for text in dict.fromkeys(texts)]
-    if all(value is None for value in whole):
-        if any(finite_number(text) is not None for text in names):
-            example = next(text for text in names if finite_number(text) is not None)
-            raise InputError(
-                f"{_place_of(sheets, column, example)}: the label {example!r} isn't a whole number; labels name "
-                "classes. labels=map takes every value for a class, labels=numbers for a quantity, as in regression"
-            )
+    whole = {text: whole_number(text) for text in dict.fromkeys(texts)}
+    odd = [text for text, value in whole.items() if value is None]
+    fractions = [text for text in odd if finite_number(text) is not None]
+    if len(fractions) > len(whole) - len(odd):
+        raise InputError(
+            f"{_place_of(sheets, column, fractions[0])}: the label {fractions[0]!r} isn't a whole number; labels name "
+            "classes. labels=numbers takes every value for a quantity, as in regression, labels=map for a class"
+        )
+    if len(odd) == len(whole):
         return mapped, names
-    if None in whole:
-        text = next(text for text in dict.fromkeys(texts) if whole_number(text) is None)
+    _refuse_unlike_files(sheets, column)
+    if odd:
+        text = odd[0]
         raise InputError(
             f"{_place_of(sheets, column, text)}: the label {shown(text)} isn't a whole number, as others are; correct "
             "it, or take every value for a class by labels=map, or for a quantity by labels=numbers"
@@ -389,6 +396,17 @@ def _classes(
             f"quantities; if a class really has no row, say how many there are, as in classes={max(values[-1] + 1, 2)}"
         )
     return mapped, ()
+
+
+def _refuse_unlike_files(sheets: Sequence[Sheet], column: str) -> None:
+    """Refuses labels that are whole numbers in one file and texts in the other."""
+    for one, other in (sheets, sheets[::-1]) if len(sheets) > 1 else ():
+        words, numbers = one.texts[column], other.texts[column]
+        if all(whole_number(text) is None for text in set(words)) and None not in map(whole_number, set(numbers)):
+            raise InputError(
+                f"{one.title} has texts in column {column!r}, such as {shown(words[0])}, but {other.title} numbers, "
+                f"such as {shown(numbers[0])}; labels of both should be written alike"
+            )
 
 
 def _place_of(sheets: Sequence[Sheet], column: str, text: str) -> str:

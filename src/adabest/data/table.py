@@ -30,6 +30,7 @@ Separator = Literal["comma", "semicolon", "tab"]
 _SEPARATORS: dict[Separator, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 _PARQUET_ENDINGS = (".parquet", ".pq")
+TABLE_ENDINGS = (*_TEXT_ENDINGS, *_PARQUET_ENDINGS)
 _GROWTH = 12  # bytes in memory per byte of CSV: "1," is 2 bytes and takes 20, as float64 twice and as float32
 _TRUTH = {"true": 1.0, "false": 0.0}
 _BATCH = 65_536  # rows of a Parquet file that are read at a time
@@ -116,7 +117,7 @@ def _read(path: Path, roles: Roles, separator: Separator | None) -> Sheet:
         return _read_parquet(path, roles)
     if ending in _TEXT_ENDINGS:
         return _read_csv(path, roles, separator or ("tab" if ending == ".tsv" else "comma"))
-    raise InputError(f"{path}: a table's file should end in {', '.join((*_TEXT_ENDINGS, *_PARQUET_ENDINGS))}")
+    raise InputError(f"{path}: a table's file should end in {', '.join(TABLE_ENDINGS)}")
 
 
 def _read_csv(path: Path, roles: Roles, separator: Separator) -> Sheet:
@@ -248,17 +249,17 @@ def _sheet_of_parquet(path: Path, roles: Roles) -> Sheet:
                 values = _filled(path, start, column, batch.column(column))
                 inputs[start : start + len(batch), position] = values.to_numpy(zero_copy_only=False)
             for column in texts:
-                values = map(str, _filled(path, start, column, batch.column(column)).to_pylist())
-                texts[column] += [same.setdefault(text, text) for text in values]
+                values = _filled(path, start, column, batch.column(column), has_role=True).to_pylist()
+                texts[column] += [same.setdefault(text, text) for text in map(str, values)]
             start += len(batch)
     if start != rows:
         raise InputError(f"{path} has {start:,} rows, but its end declares {rows:,}; write it anew")
     return Sheet(str(path), columns, inputs, texts, lambda row: f"row {row + 1}")
 
 
-def _filled(path: Path, start: int, column: str, values: Any) -> Any:
+def _filled(path: Path, start: int, column: str, values: Any, *, has_role: bool = False) -> Any:
     """The values of a column in a batch, if none is missing."""
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
-        raise empty_cell(str(path), f"row {row + 1}", column)
+        raise empty_cell(str(path), f"row {row + 1}", column, has_role=has_role)
     return values

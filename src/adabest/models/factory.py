@@ -65,6 +65,12 @@ def build_model(
         return prepare(factory, example, classes, batch_norm, check_output)
     if not callable(factory):
         raise InputError(f"model {name!r} is a {type(factory).__name__}, not something that makes an nn.Module")
+    if factory in MODELS.builtin.values() and not example.is_floating_point():
+        raise InputError(
+            f"model {name!r}, which was named or is the default, computes with numbers, and the inputs are ids, as of "
+            "tokens; name a model of yours that looks ids up, as in --model my_module:my_model; if they aren't ids, "
+            "numbers to compute with should be floating-point"
+        )
     checked = check_options(f"model {name!r}", options, options_of(factory, skip=2))
     shape = tuple(example.shape[1:])
     with float32_by_default(), torch.random.fork_rng(devices=[]):

@@ -25,7 +25,7 @@ from adabest.federation.partition import Partition
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.random import Purpose
-from adabest.registry import Registry
+from adabest.registry import Registry, shown
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.catalog import CLASSIFICATION, try_objective
@@ -378,6 +378,14 @@ class ClassificationTask:
             outputs: Tensor = self.model.module(self.example())
         return max(1, min(_EVALUATION_BATCH, _EVALUATED_NUMBERS * len(outputs) // max(outputs.numel(), 1)))
 
+    def _name_of_loss(self) -> str:
+        """The loss as messages name it: the task's own by its class, another by its name."""
+        if self.classifies:
+            return "the loss"
+        if self.has_own_loss:
+            return f"the loss of task {type(self.objective).__name__}"
+        return f"the loss {getattr(self.loss, '__name__', type(self.loss).__name__)}"
+
     def _try_out(self) -> None:
         """Applies augmentation and loss to two samples, so that what doesn't fit is refused before any long work.
 
@@ -408,10 +416,11 @@ class ClassificationTask:
             value = self.loss(outputs, y)
         except Exception as error:
             of = "class scores and labels" if self.objective is CLASSIFICATION else "the model's outputs and targets"
-            raise InputError(f"the loss can't be computed from {of}: {error}") from error
+            raise InputError(f"{self._name_of_loss()} can't be computed from {of}: {error}") from error
         if not (isinstance(value, Tensor) and value.ndim == 0 and value.requires_grad):
             raise InputError(
-                "the loss should be a function of (class scores, labels) that returns the batch's mean, a scalar"
+                f"{self._name_of_loss()} should be a function of (outputs, targets) that returns the batch's mean, a "
+                f"scalar tensor with a gradient, not {_words_of_loss(value)}"
             )
         if self.objective is not CLASSIFICATION:
             try_objective(self.objective, outputs.detach(), y, self.data.dataset)
@@ -427,6 +436,15 @@ def _evaluating(model: VectorModel) -> Iterator[None]:
         yield
     finally:
         model.module.train()
+
+
+def _words_of_loss(value: Any) -> str:
+    """What a loss gave instead of a mean with a gradient, and what would mend it."""
+    if not isinstance(value, Tensor):
+        return f"{shown(value)}, a {type(value).__name__}; leave .item(), float() and NumPy out"
+    if value.ndim:
+        return f"a tensor of shape {tuple(value.shape)}; take its mean"
+    return "one without a gradient; compute it from outputs by torch alone, without detach() or no_grad()"
 
 
 def validation_samples(partition: Partition) -> np.ndarray:

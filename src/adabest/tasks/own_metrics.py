@@ -74,7 +74,13 @@ def make_own_metrics(given: Sequence[Any], objective: Objective) -> tuple[OwnMet
         InputError: If there is no such metric, or two have one name.
     """
     made = tuple(_made(thing, objective) for thing in given)
-    names = [metric.name for metric in (*objective.metrics, *(own.metric for own in made))]
+    names = [own.metric.name for own in made]
+    theirs = {metric.name for metric in objective.metrics}
+    for thing, name in zip(given, names, strict=True):
+        if name in theirs:
+            is_own = not isinstance(thing, str) or is_own_name(thing)
+            right = "give your function another name" if is_own else "leave it out"
+            raise InputError(f"metrics: the task has {name} already; {right}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"metrics: two are called {twice!r}; give a function of your own another name")

@@ -132,8 +132,9 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in choices:
             owners = [other for other in ALGORITHMS.builtin if name in algorithm_options(other)]
-            whose = f"it belongs to {', '.join(owners)}. " if owners else ""
-            raise InputError(f"unknown setting {name!r}; {whose}{nearest(name, choices)}")
+            right = f"choose one of them, or leave {name} out. Known: {', '.join(sorted(choices))}"
+            rest = f"it belongs to {', '.join(owners)}; {right}" if owners else nearest(name, choices)
+            raise InputError(f"unknown setting {name!r}; {rest}")
 
 
 def refuse_hyperparameters(keywords: Mapping[str, Any], algorithms: Iterable[Any]) -> None:

@@ -73,11 +73,9 @@ def resolve(
     config = Config(**checked)
     if config.device.startswith("cuda"):
         begin_device(config.device)  # while the data are read
-    dataset = objects.get("dataset") or loaded
+    dataset = _check_dataset(objects["dataset"]) if "dataset" in objects else loaded
     if dataset is None:
         dataset = load_dataset(refuse_placeholder("dataset", config.dataset), config.data_dir)
-    if not isinstance(dataset, Dataset):
-        raise InputError(f"dataset should be a name or a Dataset, not a {type(dataset).__name__}")
     also_named(dataset.defaults.model)  # no file has a say in it: code that is running did
     model = objects.get("model", refuse_placeholder("model", config.model or dataset.defaults.model))
     if not (isinstance(model, str | nn.Module) or callable(model)):
@@ -100,6 +98,23 @@ def resolve(
         task.metrics[0].check_value("stop_at", config.stop_at)
     refuse_absurd(config, dataset)
     return config, Components(dataset, algorithm, model, loss, task, make_own_metrics(own_metrics, task))
+
+
+_MAKERS = {"datasets": "from_huggingface", "pandas": "from_frame", "polars": "from_frame"}
+
+
+def _check_dataset(thing: Any) -> Dataset:
+    """Refuses an object that isn't a data set; the message names the function that makes one of it."""
+    if isinstance(thing, Dataset):
+        return thing
+    package = type(thing).__module__.partition(".")[0]
+    kind = type(thing).__name__ if package in ("builtins", "adabest") else f"{package} {type(thing).__name__}"
+    maker = _MAKERS.get(package, "from_arrays")
+    arguments = "x_train, y_train, x_test, y_test" if maker == "from_arrays" else "…"
+    raise InputError(
+        f"dataset should be a name or a Dataset, not a {kind}; adabest.{maker}({arguments}) makes one of "
+        f"{'arrays' if maker == 'from_arrays' else 'it'}"
+    )
 
 
 def _own_metrics(settings: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:

@@ -29,16 +29,23 @@ class Classification(Objective):
     def check_data(self, dataset: Dataset) -> None:
         """Refuses targets that aren't one label a sample."""
         y = dataset.y_train
+        refused = (
+            f"data set {dataset.name}: y_train has the shape {tuple(y.shape)}, and classification has one label a "
+        )
+        if y.ndim == 2 and y.shape[1] == 1 and not y.is_floating_point():
+            raise InputError(f"{refused}sample; give y_train[:, 0] and y_test[:, 0]")
+        if y.ndim == 2 and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all() and (y.sum(dim=1) == 1).all()):
+            raise InputError(
+                f"{refused}sample. Each row has a single 1; if its place is the class, give y_train.argmax(1) and "
+                "y_test.argmax(1), and for several labels a sample use --task multi-label"
+            )
         if y.is_floating_point():
             raise InputError(
                 f"data set {dataset.name}: y_train holds {y.dtype}, and classes are whole numbers from 0; if these are "
                 "quantities, use --task regression"
             )
         if y.ndim != 1:
-            raise InputError(
-                f"data set {dataset.name}: y_train has the shape {tuple(y.shape)}, and classification has one label a "
-                "sample; for several, use --task multi-label, next-token or segmentation"
-            )
+            raise InputError(f"{refused}sample; for several, use --task multi-label, next-token or segmentation")
 
     def check_output(self, shape: tuple[int, ...], dataset: Dataset) -> None:
         """Refuses anything but one score a class."""

@@ -9,6 +9,8 @@ from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.metric import Metric
 from adabest.tasks.objectives.next_token import surprise
 
+_VOID = 255  # what masks of images have where no class is known
+
 
 class Segmentation(Objective):
     """Cross-entropy of class scores ``[samples, classes, height, width]``; mean IoU, and the accuracy of single pixels.
@@ -52,6 +54,14 @@ class Segmentation(Objective):
                 f"data set {dataset.name}: y_train ({tuple(y.shape)}, {y.dtype}) should hold a class for each pixel, "
                 "whole numbers [samples, height, width], and a negative one for pixels that don't count"
             )
+        if dataset.classes == _VOID + 1 and not dataset.names:
+            found = torch.cat([dataset.y_train.flatten(), dataset.y_test.flatten()])
+            if bool((found == _VOID).any()) and not bool((found == _VOID - 1).any()):
+                raise InputError(
+                    f"data set {dataset.name}: some pixels have the label {_VOID}, and none has {_VOID - 1}, so it "
+                    "seems to say that a pixel doesn't count; pixels that don't count are negative, such as -100: "
+                    f"y[y == {_VOID}] = -100, in whole numbers that can be negative, such as int64"
+                )
 
     def check_output(self, shape: tuple[int, ...], dataset: Dataset) -> None:
         """Refuses anything but a score for each class at each pixel."""
