@@ -30,6 +30,7 @@ _FUNCTIONS = {
     "server_step": 4,
     "client_model": 5,
     "client_estimate": 6,
+    "common_steps": 7,
 }
 _OUTSIDE = -1  # in a context that no engine has given to a function, as in a test
 

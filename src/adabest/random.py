@@ -53,7 +53,22 @@ class Purpose(enum.IntEnum):
     POPULATION = 10
     SYNTHETIC = 11
     LOCAL_TEST = 12
+    LOCAL_STEPS = 13
     ALGORITHM_NOISE = 16
+
+
+_ROUNDS = 40  # bits for a round's number
+
+
+def round_word(round_number: int, trainings_before: int) -> int:
+    """The word for a round in the draws of local training: batches, flips, crops and dropout.
+
+    Args:
+        round_number: t.
+        trainings_before: How many times clients have trained in this round before. The word for the first training is
+            t itself.
+    """
+    return round_number + (trainings_before << _ROUNDS)
 
 
 def signed(word: int) -> int:

@@ -216,7 +216,8 @@ class TestWhereSumsLie:
 
 
 def same(one: TrainedRow, other: TrainedRow) -> bool:
-    return all(torch.equal(mine, its) for mine, its in zip(one, other, strict=True))
+    assert one.velocity is None
+    return all(torch.equal(mine, its) for mine, its in zip(one[:3], other[:3], strict=True))
 
 
 class TestResults:

@@ -23,9 +23,9 @@ from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import linear as chain
 from adabest.engine.cpu import linear_steps, malloc
 from adabest.engine.cpu.autograd import Replicas, _pool_first
-from adabest.engine.cpu.client_rows import clip_factor
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
+from adabest.engine.cpu.whole_steps import clip_factor
 from adabest.engine.cpu.workers import side_by_side
 from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining

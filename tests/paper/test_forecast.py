@@ -141,7 +141,8 @@ class TestUnequalClients:
         settings = {**SMALL, "algorithm": "fedavg", "dataset": "digits", "clients": 20, **how}
         config, components = resolve({**settings, "participation": 0.5})
         built = build_federation(config, components)
-        drawn = [built.task._batches_of(int(i), t) for t in range(1, 4) for i in built.simulation.cohort(t)]
+        task, cohorts = built.task, {t: built.simulation.cohort(t).tolist() for t in range(1, 4)}
+        drawn = [task._batches_of(i, t, 0)[: task.steps(i)] for t, cohort in cohorts.items() for i in cohort]
         assert count_work(config, components).samples == sum(int((batches != MISSING).sum()) for batches in drawn)
 
 

@@ -152,8 +152,15 @@ class TestClassificationTask:
         for client in (int(sizes.argmin()), int(sizes.argmax())):
             losses = [float(task.local_pass(w, client, 1, step).loss) for step in range(task.steps(client))]
             assert len(set(losses)) > len(losses) // 2
-            with pytest.raises(IndexError):
-                task.local_pass(w, client, 1, task.steps(client))
+
+    def test_batches_go_on_beyond_the_clients_own_number_of_steps(self) -> None:
+        """Where the number of steps is drawn: the first batches are those of fewer steps."""
+        task, other, w = make_task(), make_task(), make_task().initial_model()
+        steps = task.steps(3)
+        losses = [float(task.local_pass(w, 3, 1, step).loss) for step in range(3 * steps)]
+        assert len(set(losses)) > steps
+        assert float(other.local_pass(w, 3, 1, 3 * steps - 1).loss) == losses[-1]
+        assert [float(other.local_pass(w, 3, 1, step).loss) for step in range(steps)] == losses[:steps]
 
     def test_the_initial_model_is_a_copy(self) -> None:
         task = make_task()

@@ -15,7 +15,38 @@ A local step is always, with (s, o, ρ, ρ′) the numbers of the ``Correction``
 
     w ← w − η_t (clip(s ∇L(w) + o + ρ w) + (λ + ρ′) w)
 
-so one fused update serves every algorithm.
+so one fused update serves every algorithm. An algorithm that needs more gives more fields of the ``Correction``; each
+is absent by default, and what is absent costs nothing::
+
+    u ← ∇L(w + e) − ∇L(anchor)           the anchor's term only if there is one
+    d ← clip(s ⊙ u + o + ρ w)
+    m ← b m + d                          m = d without momentum
+    w ← w − η_t (m + (λ + ρ′) w)
+
+============  ========================================================================================================
+field         use
+============  ========================================================================================================
+``scale``     s: a number, or a diagonal: one number for each of the model's (MimeLite with Adam, FSVRG)
+``shift``     e, a vector that is fixed in the round (FedLESAM); one pass, at another point
+``radius``    r: sharpness-aware minimisation, e = r ∇L(w) / ‖∇L(w)‖ on the same batch, two passes (FedSAM, FedSpeed).
+              The gradient in it is neither corrected nor clipped. With a ``shift``, it is taken at w + shift, and both
+              are added
+``anchor``    a point whose gradient on the same batch is subtracted, two passes (Mime, SVRG)
+``previous``  True: the anchor is the point before the last step, as in SARAH. Before the first step it is ``anchor``,
+              or the start if there is none: then the first u is zero, and the first step is one along ``velocity``
+``momentum``  b. Where b = 1, d isn't clipped but m is, in the step alone: the sum itself stays whole
+``velocity``  m before the first step, zero by default. The last m is ``context.velocity`` in ``client_finish``
+============  ========================================================================================================
+
+Loss and metrics of a step are those at w + e. All passes of a step see the same batch, flips, crops and dropout. An
+engine compiles a step for the fields that are given, so an algorithm should give the same ones to all of its clients in
+a phase: a number that is sometimes 0 as a tensor, or never.
+
+Where the user has clients descend by Adam (``engine.local_step.Adam``), m is what Adam gets in place of a gradient.
+
+How many steps clients make is a setting of the run. An algorithm that draws the number itself, the same for all clients
+(Scaffnew), defines ``common_steps``. Several phases of training in a round have batches, flips, crops and dropout of
+their own.
 
 Symbols, as in the paper:
 
@@ -70,13 +101,61 @@ class Work(enum.Enum):
 
 
 class Correction(NamedTuple):
-    """The start of local training, and the affine correction of its gradient (see the module's docstring)."""
+    """The start of local training, and the correction of its gradient (see the module's docstring).
+
+    Vectors are one client's each, ``[..., P]``, or the same for all of them.
+
+    Attributes:
+        start: The point where local training starts.
+        scale: s, a number, or a diagonal ``[..., P]``.
+        offset: o.
+        rho: ρ.
+        rho_prime: ρ′.
+        shift: e, how far from w the gradient is taken.
+        radius: r, the length of e along the gradient.
+        anchor: The point whose gradient is subtracted.
+        previous: Whether the anchor is the point before the last step.
+        momentum: b.
+        velocity: m before the first step.
+    """
 
     start: Tensor
     scale: Scalar = 1.0
     offset: Tensor | None = None
     rho: Scalar = 0.0
     rho_prime: Scalar = 0.0
+    shift: Tensor | None = None
+    radius: Scalar = 0.0
+    anchor: Tensor | None = None
+    previous: bool = False
+    momentum: Scalar = 0.0
+    velocity: Tensor | None = None
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether s is a diagonal."""
+        size = self.start.shape[-1]
+        return size > 1 and isinstance(self.scale, Tensor) and self.scale.ndim > 0 and self.scale.shape[-1] == size
+
+    @property
+    def has_radius(self) -> bool:
+        """Whether e has a part along the gradient."""
+        return isinstance(self.radius, Tensor) or self.radius != 0
+
+    @property
+    def has_anchor(self) -> bool:
+        """Whether a gradient is subtracted."""
+        return self.anchor is not None or self.previous
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether m goes from step to step."""
+        return isinstance(self.momentum, Tensor) or self.momentum != 0
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether the step needs one gradient, at w, and nothing of the step before."""
+        return not (self.has_radius or self.has_anchor or self.has_momentum or self.shift is not None)
 
 
 @dataclass(frozen=True)
@@ -91,6 +170,7 @@ class ClientContext:
         steps: K_i, ``[..., 1]``.
         samples: n_i, ``[..., 1]``.
         noise: The key of ``normal_like`` and ``uniform_like``.
+        velocity: The last m in ``client_finish``, where the correction has a momentum; None elsewhere.
     """
 
     round: int
@@ -100,6 +180,7 @@ class ClientContext:
     steps: Tensor
     samples: Tensor
     noise: NoiseKey = field(default_factory=NoiseKey, compare=False, repr=False)
+    velocity: Tensor | None = None
 
     def normal_like(self, x: Tensor, draw: int | None = None) -> Tensor:
         """Numbers of the standard normal distribution, in the shape and type of a tensor.
@@ -317,6 +398,17 @@ class Algorithm(ABC):
         forms = forms_of(type(reply))
         name = next((name for name, form in forms.items() if form is Form.MODEL), "model")
         return getattr(reply, name, None)
+
+    def common_steps(self, context: ServerContext) -> int | None:
+        """K, the number of local steps that every client makes in this phase; None for each client's own number.
+
+        It may be drawn, as a coin's tosses until the first success::
+
+            steps = 1
+            while float(context.uniform_like(torch.zeros(1, dtype=torch.float64))) >= self.probability:
+                steps += 1
+        """
+        return None
 
     def server_numbers(self, server: Any) -> Mapping[str, Tensor]:
         """Numbers of the server's state that become metrics, by name."""

@@ -159,6 +159,15 @@ def client_estimates(
     return found
 
 
+def common_steps(algorithm: Algorithm, context: ServerContext) -> int | None:
+    """The number of local steps of every client in a phase, if the algorithm says it."""
+    # Without the population, which ranks aren't told.
+    found: int | None = _call(algorithm, "common_steps", replace(context, known_population=None))
+    if found is not None and not (isinstance(found, int) and not isinstance(found, bool) and found >= 1):
+        raise _error(algorithm, f"common_steps returned {found!r}; it should be None or a whole number from 1")
+    return found
+
+
 def server_numbers(algorithm: Algorithm, server: Any) -> Mapping[str, Tensor]:
     """Numbers of the server's state that become metrics."""
     found = _call(algorithm, "server_numbers", server)
@@ -244,15 +253,21 @@ def expanded(given: Any, leading: tuple[int, ...]) -> Any:
 
 
 def _correction_fault(found: Correction, like: Tensor, leading: tuple[int, ...]) -> str | None:
-    for name in ("start", "offset"):
+    for name in ("start", "offset", "shift", "anchor", "velocity", "scale"):
         value = getattr(found, name)
-        if name == "offset" and value is None:
+        if (name != "start" and value is None) or (name == "scale" and not _is_diagonal(value)):
             continue
         own = leading if isinstance(value, Tensor) and value.ndim > 1 else ()
         fault = fault_of_field(Form.VECTOR, value, like, own)
         if fault is not None:
             return f"its {name} {fault}"
-    for name in ("scale", "rho", "rho_prime"):
+    if not isinstance(found.previous, bool):
+        return f"its previous is {found.previous!r}; it should be True or False"
+    if found.velocity is not None and not found.has_momentum:
+        return "it has a velocity without a momentum; give momentum, the factor of the velocity"
+    for name in ("scale", "rho", "rho_prime", "radius", "momentum"):
+        if name == "scale" and _is_diagonal(found.scale):
+            continue
         value = getattr(found, name)
         if isinstance(value, Tensor) and value.ndim > 0:
             fault = fault_of_field(Form.NUMBER, value, like, leading if value.ndim > 1 else ())
@@ -261,6 +276,11 @@ def _correction_fault(found: Correction, like: Tensor, leading: tuple[int, ...])
         elif not isinstance(value, Tensor | int | float):
             return f"its {name} is a {type(value).__name__}; it should be a number"
     return None
+
+
+def _is_diagonal(scale: Any) -> bool:
+    """Whether a scale is meant as a diagonal: all vectors but those of one number are."""
+    return isinstance(scale, Tensor) and scale.ndim > 0 and scale.shape[-1] > 1
 
 
 def _wrong_kind(algorithm: Algorithm, method: str, found: Any, right: str) -> InputError:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -66,8 +67,11 @@ class BatchedEngine:
             if trainer is None or (work is Work.GRADIENT and trainer.full_gradients is None):
                 answers |= self._one_after_another(own)
             else:
-                with _current_device(next(iter(own.values())).message.cloud.device):
-                    answers |= self._train(trainer, own)
+                try:
+                    with _current_device(next(iter(own.values())).message.cloud.device):
+                        answers |= self._train(trainer, own)
+                except _OnlyByReference:
+                    answers |= self._one_after_another(own)
         return [answers[number] for number in range(len(requests))]
 
     def _one_after_another(self, requests: Mapping[int, Request]) -> dict[int, Answers]:
@@ -118,6 +122,8 @@ class BatchedEngine:
             cohorts = {run: [one.client for one in own] for run, own in by_run}
             try:
                 jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
+                if not trainer.cuts_runs_as_alone and not all(_is_plain(job) for job in jobs):
+                    raise _OnlyByReference
                 results = _work_of(trainer, jobs)(jobs, self._heartbeat)
             except RuntimeError as error:
                 if not ran_out_of_memory(error):
@@ -128,6 +134,15 @@ class BatchedEngine:
             for number, job, result in zip(cohorts, jobs, results, strict=True):
                 parts[number].append(_finished(job, result))
         return {number: Answers.joined(own) for number, own in parts.items()}
+
+
+class _OnlyByReference(Exception):
+    """A step that trainers don't know."""
+
+
+def _is_plain(job: TrainingJob) -> bool:
+    found = job.correction
+    return found.is_affine and not found.has_diagonal and job.request.training.optimizer is None
 
 
 class _Waiting(NamedTuple):
@@ -179,7 +194,8 @@ def _finished(job: TrainingJob, result: TrainingResult) -> Answers:
     """The clients' answers, after the algorithm's finish on them."""
     request, count = job.request, len(job.clients)
     algorithm, like = request.algorithm, request.message.cloud
-    states, replies = calls.finish(algorithm, job.states, request.message, result.models, job.context, leading=(count,))
+    context = replace(job.context, velocity=result.velocities)
+    states, replies = calls.finish(algorithm, job.states, request.message, result.models, context, leading=(count,))
     kind = algorithm.reply_type(request.context.phase)
     states, replies = (calls.expanded(each, (count,)) for each in (states, replies))
     fault = find_fault(kind, replies, like, leading=(count,))

@@ -13,7 +13,7 @@ from adabest.engine.interface import Request
 from adabest.tasks.classification import ClassificationTask
 
 DrawKeys = tuple[Tensor, Tensor, Tensor]
-"""What names the draws of clients: seed, round and client, each int64 ``[clients]``."""
+"""What names the draws of clients: seed, word of the round (``random.round_word``) and client, int64 ``[clients]``."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,16 @@ class CohortTable:
 
 
 def _columns(request: Request, clients: Sequence[int]) -> np.ndarray:
-    """Seed, round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
+    """Seed, word of the round, client, K_i, n_i and first sample of some clients of a run, int64 ``[6, clients]``."""
     task, count = _task(request), len(clients)
     chosen = np.asarray(clients, dtype=np.int64)
     starts, samples = task.partition.spans(chosen)
     return np.stack(
         [
             np.full(count, random.signed(task.seed), dtype=np.int64),
-            np.full(count, request.context.round, dtype=np.int64),
+            np.full(count, request.round_word, dtype=np.int64),
             chosen,
-            np.array([task.steps(client) for client in clients], dtype=np.int64),
+            request.steps(clients),
             samples,
             starts,
         ]

@@ -22,7 +22,7 @@ def estimate_norms(request: Request) -> Tensor:
         return stacked_norms(request)
     norms = list[Tensor]()
     for client, state in request.clients.items():
-        context = client_context(request.task, client, request.message, request.context)
+        context = client_context(request, client)
         estimate = calls.client_estimates(request.algorithm, state, request.message, context)
         if estimate is not None:
             norms.append(torch.linalg.vector_norm(estimate, dtype=torch.float64))

@@ -15,9 +15,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from adabest import random
 from adabest.algorithms.base import Algorithm, ClientContext, Population, ServerContext, Work
 from adabest.engine.arrival import Arrival
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
@@ -40,6 +42,7 @@ class Request(NamedTuple):
         context: The round, as the server sees it.
         gate: The rules by which replies will be judged.
         remembered: The norms of replies accepted before in this phase, if their median is a limit.
+        common_steps: K, if the algorithm says how many local steps every client makes.
     """
 
     algorithm: Algorithm
@@ -51,6 +54,28 @@ class Request(NamedTuple):
     context: ServerContext
     gate: Gate = Gate()
     remembered: Tensor | None = None
+    common_steps: int | None = None
+
+    def steps(self, clients: Sequence[int]) -> np.ndarray:
+        """K_i of some clients in this phase, int64 ``[clients]``."""
+        if self.common_steps is not None:
+            return np.full(len(clients), self.common_steps, dtype=np.int64)
+        if self.training.steps is not None:
+            chosen = np.asarray(clients, dtype=np.int64)
+            return self.training.steps.of(self._seed, self.context.round, chosen)
+        return np.array([self.task.steps(client) for client in clients], dtype=np.int64)
+
+    @property
+    def _seed(self) -> int:
+        seed = self.context.noise.seed
+        assert isinstance(seed, int), "a request is one run's"
+        return seed
+
+    @property
+    def round_word(self) -> int:
+        """The word for the round in the draws of local training; see ``random.round_word``."""
+        before = self.algorithm.phases[: self.context.phase]
+        return random.round_word(self.context.round, before.count(Work.TRAIN))
 
 
 class TrainingScores(NamedTuple):
@@ -193,16 +218,17 @@ def server_context(
     )
 
 
-def client_context(task: Task, client: int, message: Any, server: ServerContext) -> ClientContext:
+def client_context(request: Request, client: int) -> ClientContext:
     """The context of one client in a phase."""
-    like = message.cloud
-    return context_of(server, client, like.new_tensor([task.steps(client)]), like.new_tensor([task.samples(client)]))
+    like = request.message.cloud
+    steps, samples = (like.new_tensor([count]) for count in (request.steps([client])[0], request.task.samples(client)))
+    return context_of(request.context, client, steps, samples)
 
 
 def stacked_context(request: Request, clients: Sequence[int]) -> ClientContext:
     """The context of several clients in a phase, as one; counts are ``[clients, 1]``."""
     server, like = request.context, request.message.cloud
-    steps = like.new_tensor([[request.task.steps(client)] for client in clients])
+    steps = like.new_tensor(request.steps(clients)[:, None])
     samples = like.new_tensor([[request.task.samples(client)] for client in clients])
     return context_of(server, tuple(clients), steps, samples)
 

@@ -1,6 +1,7 @@
 """The reference engine: one client after another, one step after another. Fast engines must equal it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from adabest.engine import algorithm_calls as calls
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult, evaluate_one_by_one
 from adabest.engine.gate import sound_states
 from adabest.engine.interface import Answers, Request, TrainingScores, client_context, stacked_states
-from adabest.engine.local_step import local_step
+from adabest.engine.local_step import Carried, whole_step
 from adabest.engine.sections import Observer, unobserved
 from adabest.errors import AdabestError
 from adabest.tasks.base import Heartbeat
@@ -46,15 +47,16 @@ class ReferenceEngine:
 
     def _one_client(self, request: Request, client: int, state: Any) -> "_Answer":
         algorithm, task, message = request.algorithm, request.task, request.message
-        context = client_context(task, client, message, request.context)
-        steps = list[tuple[Tensor, Tensor]]()
+        context = client_context(request, client)
+        steps, velocity = list[tuple[Tensor, Tensor]](), None
         with self._observer("client"):
             correction = calls.correction(algorithm, state, message, context)
             if request.work is Work.TRAIN:
-                result = self._train(request, client, correction, context, steps)
+                result, velocity = self._train(request, client, correction, context, steps)
             else:
                 self._heartbeat()
                 result = task.full_gradient(correction.start, client)
+            context = replace(context, velocity=velocity)
             new_state, reply = calls.finish(algorithm, state, message, result, context)
         scores = _scores(client, steps) if request.work is Work.TRAIN else None
         return _Answer(client, sound_states(new_state, state), reply, len(steps), scores)
@@ -66,21 +68,30 @@ class ReferenceEngine:
         correction: Correction,
         context: ClientContext,
         steps: list[tuple[Tensor, Tensor]],
-    ) -> Tensor:
-        """The model that local training leads to; loss and first metric of each step are added to ``steps``."""
-        w = correction.start
-        for step in range(request.task.steps(client)):
+    ) -> tuple[Tensor, Tensor | None]:
+        """The model that local training leads to, and its last m.
+
+        Loss and first metric of each step are added to ``steps``.
+        """
+        w, carried, round_word = correction.start, Carried.at_start(correction, request.training), request.round_word
+        scores = list[tuple[Tensor, Tensor]]()
+
+        def gradient_at(point: Tensor) -> Tensor:
+            local_pass = request.task.local_pass(point, client, round_word, len(steps))
+            scores[:] = [(local_pass.loss, local_pass.value)]
+            return local_pass.gradient
+
+        for step in range(int(request.steps([client])[0])):
             self._heartbeat()
             try:
-                local_pass = request.task.local_pass(w, client, context.round, step)
+                w, carried = whole_step(w, gradient_at, correction, context.eta, request.training, carried=carried)
             except AdabestError:
                 raise
             except Exception as error:
                 error.add_note(f"in local step {step}")
                 raise
-            steps.append((local_pass.loss, local_pass.value))
-            w = local_step(w, local_pass.gradient, correction, context.eta, request.training)
-        return w
+            steps += scores
+        return w, carried.velocity
 
 
 class _Answer(NamedTuple):

@@ -492,7 +492,8 @@ class Simulation:
         return replace(state, notes=notes)
 
     def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
-        return Request(self._algorithm, self._task, self._training, work, states, message, context)
+        steps = calls.common_steps(self._algorithm, context)
+        return Request(self._algorithm, self._task, self._training, work, states, message, context, common_steps=steps)
 
     def _evaluation_request(self, after: State) -> EvaluationRequest:
         scored = self._scored_value(after.scored)

@@ -67,10 +67,12 @@ class TrainingResult(NamedTuple):
     Attributes:
         models: Their models, ``[clients, P]``; or their gradients, if those are what was asked for.
         scores: How their training went; None if they didn't train.
+        velocities: Their last m, ``[clients, P]``; None without momentum.
     """
 
     models: Tensor
     scores: TrainingScores | None
+    velocities: Tensor | None = None
 
 
 ClientWork = Callable[[Sequence[TrainingJob], Heartbeat], list[TrainingResult]]

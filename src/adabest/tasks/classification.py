@@ -229,7 +229,7 @@ class ClassificationTask:
 
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         """Forward and backward on one batch."""
-        chosen = self._batches_of(client, round_number)[step]
+        chosen = self._batches_of(client, round_number, step)[step]
         if self.batching == "short":
             chosen = chosen[chosen != MISSING]
         x = self.inputs(chosen)
@@ -298,14 +298,16 @@ class ClassificationTask:
             values = np.concatenate([values, np.array(own).reshape(len(counts), -1)], axis=1)
         return values
 
-    def _batches_of(self, client: int, round_number: int) -> Tensor:
-        """The sample indices of a client's steps in a round, ``[K_i, batch size]``; kept until others are asked for.
+    def _batches_of(self, client: int, round_number: int, step: int) -> Tensor:
+        """The sample indices of a client's first steps in a round, a row for each, this step's among them.
 
-        ``MISSING`` stands for what short batches don't have.
+        They are kept until others are asked for. ``MISSING`` stands for what short batches don't have.
         """
-        if self._batches is None or self._batches[0] != (client, round_number):
-            own, steps = self.samples(client), self.steps(client)
+        is_kept = self._batches is not None and self._batches[0] == (client, round_number)
+        if self._batches is None or not is_kept or step >= len(self._batches[1]):
+            own = self.samples(client)
             per_epoch = int(batches_per_epoch(own, self.batch_size))
+            steps = max(self.steps(client), 2 * step)  # a round may have more steps than the client's own number
             epochs = -(-steps // per_epoch)
             table = batch_table(
                 self.seed,
@@ -316,7 +318,7 @@ class ClassificationTask:
                 batch_size=self.batch_size,
                 batching=self.batching,
             )
-            places = table.reshape(-1, self.batch_size)[:steps]
+            places = table.reshape(-1, self.batch_size)
             indices = np.where(places == MISSING, MISSING, self.partition.of(client)[places])
             self._batches = ((client, round_number), torch.from_numpy(indices).to(self._device))
         return self._batches[1]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, clip_factor, cut_to_samples, place_in_errors
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, cut_to_samples, place_in_errors
+from adabest.engine.cpu.whole_steps import Pieces, Walk, clip_factor
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -57,25 +58,58 @@ class _Replica:
         """The local training of one client."""
         w = self._laid_out(row.start)
         offset = None if row.offset is None else self._laid_out(row.offset)
-        for parameter, value in zip(self._parameters, w, strict=True):
-            parameter.data = value
+        walk = None if row.parts is None else Walk(w, offset, row.affine, row.parts, self._laid_out)
+        self._move_to(w)
         losses, values = [], []
         with place_in_errors([row]) as at:
             for at.step in range(len(row.chosen)):
                 heartbeat()
-                loss, value = self._pass(row, at.step)
+                x, y = self._batch(row, at.step)
+                if walk is None:
+                    loss, value = self._pass(row, at.step, x, y)
+                    self._descend(row, w, offset)
+                else:
+                    loss, value = self._whole_step(walk, row, at.step, x, y)
                 losses.append(loss)
                 values.append(value)
-                self._descend(row, w, offset)
-        model = torch.cat([value.reshape(-1) for value in w])
-        return model, torch.stack(losses).to(torch.float64), torch.stack(values)
+        velocity = None if walk is None or walk.velocity is None else _flat(walk.velocity)
+        return TrainedRow(_flat(w), torch.stack(losses).to(torch.float64), torch.stack(values), velocity)
 
-    def _pass(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
-        """Forward and backward: the loss and the first metric."""
+    def _batch(self, row: ClientRow, step: int) -> tuple[Tensor, Tensor]:
+        """The inputs and the targets of a step."""
         x, y = batch([cut_to_samples(row, step)], step)
-        if x.ndim == 4:
-            x = x.contiguous(memory_format=self._layout)
-        set_dropout_key(self._module, row.task.seed, row.round, row.client, step)
+        return (x.contiguous(memory_format=self._layout) if x.ndim == 4 else x), y
+
+    def _whole_step(self, walk: Walk, row: ClientRow, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """A step with more than an affine correction: the loss and the first metric of its last pass."""
+        passes = walk.step()
+        point = next(passes)
+        while True:
+            self._move_to(point)
+            loss, value = self._pass(row, step, x, y)
+            gradient = self._taken_gradient()
+            try:
+                with torch.no_grad():
+                    point = passes.send(gradient)
+            except StopIteration:
+                return loss, value
+
+    def _move_to(self, point: Pieces) -> None:
+        """Has the module compute at a point, whose memory it shares."""
+        for parameter, value in zip(self._parameters, point, strict=True):
+            parameter.data = value
+
+    def _taken_gradient(self) -> Pieces:
+        """The gradients of the last pass, which the parameters let go."""
+        # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
+        g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+        return g
+
+    def _pass(self, row: ClientRow, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward and backward: the loss and the first metric."""
+        set_dropout_key(self._module, row.task.seed, row.round_word, row.client, step)
         outputs = self._module(x)
         loss = row.task.loss(outputs, y)
         torch.autograd.backward(loss)
@@ -84,8 +118,7 @@ class _Replica:
     @torch.no_grad()
     def _descend(self, row: ClientRow, w: list[Tensor], offset: list[Tensor] | None) -> None:
         """A local step (see ``engine.local_step``) in place."""
-        # Autograd hands over memory of its own where there was no gradient; where there still is none, it is zero.
-        g = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        g = self._taken_gradient()
         if row.scale != 1:
             torch._foreach_mul_(g, row.scale)
         if offset is not None:
@@ -99,8 +132,6 @@ class _Replica:
         if row.decay != 0:
             torch._foreach_mul_(w, 1 - row.eta * row.decay)
         torch._foreach_add_(w, g, alpha=-row.eta * factor)
-        for parameter in self._parameters:
-            parameter.grad = None
 
     def _laid_out(self, vector: Tensor) -> list[Tensor]:
         """A copy of a vector in the parameters' shapes."""
@@ -111,6 +142,11 @@ class _Replica:
             )
             for piece, parameter in zip(pieces, self._parameters, strict=True)
         ]
+
+
+def _flat(pieces: Pieces) -> Tensor:
+    """Parameters as one vector."""
+    return torch.cat([piece.reshape(-1) for piece in pieces])
 
 
 def _layout(model: VectorModel, images: Tensor) -> torch.memory_format:

@@ -11,6 +11,7 @@ from torch import Tensor
 from adabest import random
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cohort_table import CohortTable
+from adabest.engine.cpu.whole_steps import Affine, StepParts
 from adabest.engine.sample_table import chosen_samples
 from adabest.engine.trainer import TrainingJob
 from adabest.errors import AdabestError
@@ -37,6 +38,8 @@ class ClientRow(NamedTuple):
         clip: The largest norm of the corrected gradient; 0 for none.
         decay: λ + ρ′.
         counts: How many samples each batch has, the first of its row, int64 ``[K_i]``; None if all batches are full.
+        round_word: The word for the round in the names of draws.
+        parts: What its steps have beside the affine correction; None for nothing.
     """
 
     task: ClassificationTask
@@ -52,10 +55,29 @@ class ClientRow(NamedTuple):
     clip: float
     decay: float
     counts: Tensor | None = None
+    round_word: int = 0
+    parts: StepParts | None = None
+
+    @property
+    def affine(self) -> Affine:
+        """The numbers of a step."""
+        return Affine(self.scale, self.rho, self.eta, self.clip, self.decay)
 
 
-TrainedRow = tuple[Tensor, Tensor, Tensor]
-"""A client after its training: its model ``[P]``, and loss and first metric of each of its steps, float64 ``[K_i]``."""
+class TrainedRow(NamedTuple):
+    """A client after its training.
+
+    Attributes:
+        model: Its model, ``[P]``.
+        losses: The loss of each of its steps, float64 ``[K_i]``.
+        values: The first metric of each of its steps, float64 ``[K_i]``.
+        velocity: Its last m, ``[P]``; None without momentum.
+    """
+
+    model: Tensor
+    losses: Tensor
+    values: Tensor
+    velocity: Tensor | None = None
 
 
 def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
@@ -78,14 +100,38 @@ def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
             chosen=chosen[place, : steps[place]],
             labels=labels[place, : steps[place]],
             start=_vector(correction.start, place),
-            offset=None if correction.offset is None else _vector(correction.offset, place),
-            scale=_number(correction.scale, place),
+            offset=_vector_or_none(correction.offset, place),
+            scale=1.0 if correction.has_diagonal else _number(correction.scale, place),
             rho=_number(correction.rho, place),
             eta=_number(job.eta, place),
             clip=training.clip,
             decay=training.weight_decay + _number(correction.rho_prime, place),
             counts=None if counts is None else counts[place, : steps[place]],
+            round_word=job.request.round_word,
+            parts=_parts(job, place),
         )
+
+
+def _parts(job: TrainingJob, place: int) -> StepParts | None:
+    """What the steps of one client have beside the affine correction; None for nothing."""
+    correction, adam = job.correction, job.request.training.optimizer
+    if correction.is_affine and not correction.has_diagonal and adam is None:
+        return None
+    diagonal = correction.scale if correction.has_diagonal and isinstance(correction.scale, Tensor) else None
+    return StepParts(
+        diagonal=_vector_or_none(diagonal, place),
+        shift=_vector_or_none(correction.shift, place),
+        radius=_number(correction.radius, place) if correction.has_radius else None,
+        anchor=_vector_or_none(correction.anchor, place),
+        previous=correction.previous,
+        momentum=_number(correction.momentum, place) if correction.has_momentum else None,
+        velocity=_vector_or_none(correction.velocity, place),
+        adam=adam,
+    )
+
+
+def _vector_or_none(value: Tensor | None, place: int) -> Tensor | None:
+    return None if value is None else _vector(value, place)
 
 
 def _vector(value: Tensor, place: int) -> Tensor:
@@ -113,7 +159,7 @@ def batch(rows: Sequence[ClientRow], step: int, buffer: Tensor | None = None) ->
     if task.augmentation is not none:
         seeds, rounds, clients = (
             torch.tensor([[random.signed(word)] for word in words])
-            for words in zip(*((row.task.seed, row.round, row.client) for row in rows), strict=True)
+            for words in zip(*((row.task.seed, row.round_word, row.client) for row in rows), strict=True)
         )
         keys = random.bits(seeds, Purpose.AUGMENTATION, rounds, clients, step, torch.arange(size))
         # An augmentation of the user's own may look at the whole batch, which must be one client's.
@@ -138,13 +184,6 @@ def cut_to_samples(row: ClientRow, step: int) -> ClientRow:
 def _of_step(tables: Sequence[Tensor], step: int) -> Tensor:
     """The rows of tables that belong to one step, one after another."""
     return torch.cat([table[step] for table in tables]) if len(tables) > 1 else tables[0][step]
-
-
-def clip_factor(norm: float, clip: float) -> float:
-    """What a direction of a norm is multiplied by; NaN, which ends the run, where the norm is too large."""
-    if norm <= clip or clip == 0:
-        return 1.0
-    return clip / norm if norm < float("inf") else float("nan")
 
 
 @dataclass

@@ -5,7 +5,7 @@ as do: one with the paper's MLP, dozens with a tiny one.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 from adabest.data.augmentation import none
 from adabest.engine.cpu.aligned import aligned
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, place_in_errors
-from adabest.engine.cpu.linear_steps import scripted_steps
+from adabest.engine.cpu.linear_steps import scripted_pass, scripted_steps
+from adabest.engine.cpu.whole_steps import Pieces, Walk
 from adabest.engine.layer_plan import LinearLayer
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -45,17 +46,21 @@ class Chain:
         self.relus = [layer.shape.relu for layer in layers]
         self.biases = [layer.bias is not None for layer in layers]
         self._sizes = [rows * columns for rows, columns in self.sides]
-        scripted_steps()  # compiles it before there are threads
+        scripted_steps()  # compiles them before there are threads
+        scripted_pass()
         self.clients_at_a_time = max(1, _CACHE // (_VECTORS * model.vector.nbytes))
 
     @torch.no_grad()
     def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
-        """The local training of a few clients."""
+        """The local training of a few clients, whose steps have the same parts."""
         # Those with the most steps first, so that the clients that still train are always at the beginning.
         order = sorted(range(len(rows)), key=lambda place: len(rows[place].chosen), reverse=True)
         ordered = [rows[place] for place in order]
-        w = self._packed([row.start for row in ordered])
-        stack = _Stack(self, ordered, w, self._offsets(ordered, w))
+        w = self.packed([row.start for row in ordered])
+        offsets = self._offsets(ordered, w)
+        stack: _Stack | _WholeStack = _Stack(self, ordered, w, offsets)
+        if ordered[0].parts is not None:
+            stack = _WholeStack(self, ordered, w, offsets)
         counts, scores, done = [len(row.chosen) for row in ordered], list[Tensor](), 0
         with place_in_errors(ordered) as at:
             while done < counts[0]:
@@ -65,9 +70,12 @@ class Chain:
                     scores.append(stack.advance(active, at.step, until))
                 done = counts[active - 1]
         models = self._unpacked(w)
+        velocities: list[Tensor | None] = [None] * len(rows)
+        if isinstance(stack, _WholeStack):
+            velocities = [self._unpacked(one[0][None])[0] if one else None for one in stack.velocities()]
         trained = [
-            (model, *_judged(place, row, scores))
-            for place, (row, model) in enumerate(zip(ordered, models, strict=True))
+            TrainedRow(model, *_judged(place, row, scores), velocity)
+            for place, (row, model, velocity) in enumerate(zip(ordered, models, velocities, strict=True))
         ]
         return [trained[order.index(place)] for place in range(len(rows))]
 
@@ -76,7 +84,7 @@ class Chain:
         pieces = torch.split(packed, self._sizes, dim=1)
         return [piece.view(len(packed), *sides) for piece, sides in zip(pieces, self.sides, strict=True)]
 
-    def _packed(self, vectors: Sequence[Tensor]) -> Tensor:
+    def packed(self, vectors: Sequence[Tensor]) -> Tensor:
         """Vectors in the order of the model's parameters, stacked and packed."""
         stacked = torch.stack(list(vectors)) if len(vectors) > 1 else vectors[0][None]
         packed = aligned(stacked, *stacked.shape)
@@ -96,7 +104,7 @@ class Chain:
         if all(row.offset is None for row in rows):
             return w[:, :0]
         nothing = torch.full_like(rows[0].start, -0.0)  # which added to any number, zeros included, leaves its bits
-        return self._packed([nothing if row.offset is None else row.offset for row in rows])
+        return self.packed([nothing if row.offset is None else row.offset for row in rows])
 
     def _parts(self, packed: Tensor) -> list[Tensor]:
         """Weights and biases of all clients in torch's shapes, layer by layer, as views of packed vectors."""
@@ -163,7 +171,39 @@ class _Stack:
             w.unbind(),
             g.unbind(),
         ]
+        self._g = g
         self._numbers = [[row.scale, row.rho, row.eta, row.clip] for row in rows]
+
+    def gradients(self, active: int, step: int, *, is_first: bool) -> tuple[Tensor, Tensor]:
+        """The class scores, ``[1, clients, batch, classes]``, and the gradients, ``[clients, P]``, on a batch.
+
+        Args:
+            active: How many clients.
+            step: Whose batch.
+            is_first: Whether it is the first pass of this step; else the batch is there already.
+        """
+        rows, data = self._rows[:active], self._rows[0].task.data
+        buffer = self._samples[:active].view(-1, *data.x_train.shape[1:])
+        if is_first and not self._whole:
+            batch(rows, step, buffer)
+        chosen = torch.cat([row.chosen[step] for row in rows])
+        outputs = [y[:active] for y in self._outputs]
+        scores = buffer.new_empty(1, *outputs[-1].shape)
+        scripted_pass()(
+            data.x_train if is_first and self._whole else chosen[:0],
+            chosen,
+            torch.stack([row.labels[step] for row in rows])[..., None],
+            *self._normal,
+            buffer,
+            outputs,
+            [dy[:active] for dy in self._of_outputs],
+            self._relus,
+            self._minus_one[:active],
+            torch.stack([divisors[step] for divisors in self._divisors[:active]]),
+            scores[0],
+            *([layer[:active] for layer in way] for way in (self._forward, self._backward, self._through)),
+        )
+        return scores, self._g[:active]
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Steps that are made in one go, from one to before another."""
@@ -198,6 +238,57 @@ class _Stack:
             self._numbers[:active],
         )
         return scores
+
+
+class _WholeStack:
+    """A few clients whose steps have more than an affine correction, all of them the same parts.
+
+    The gradients of all of them are computed at the same time, at points that each client names for itself.
+    """
+
+    def __init__(self, chain: Chain, rows: Sequence[ClientRow], w: Tensor, offsets: Tensor) -> None:
+        self._points = aligned(w, *w.shape)
+        self._stack = _Stack(chain, rows, self._points, offsets)
+
+        def laid_out(vector: Tensor) -> Pieces:
+            return [chain.packed([vector])[0]]
+
+        self._walks = [
+            Walk([own], None if row.offset is None else [offset], row.affine, row.parts, laid_out)
+            for row, own, offset in zip(rows, w, offsets, strict=True)
+            if row.parts is not None
+        ]
+
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Steps one by one."""
+        return ((step, step + 1) for step in range(first, last))
+
+    def advance(self, active: int, step: int, _last: int) -> Tensor:
+        """Makes a step of the first few clients; returns the class scores, ``[1, clients, batch, classes]``."""
+        passes = [walk.step() for walk in self._walks[:active]]
+        wanted, is_first = [next(own) for own in passes], True
+        while True:
+            for point, (own,) in zip(self._points, wanted, strict=False):
+                point.copy_(own)
+            scores, gradients = self._stack.gradients(active, step, is_first=is_first)
+            is_first = False
+            wanted = [
+                point for own, g in zip(passes, gradients, strict=False) if (point := _sent(own, [g])) is not None
+            ]
+            if not wanted:
+                return scores
+
+    def velocities(self) -> list[Pieces | None]:
+        """The last m of each client; None without momentum."""
+        return [walk.velocity for walk in self._walks]
+
+
+def _sent(passes: Generator[Pieces, Pieces, None], gradient: Pieces) -> Pieces | None:
+    """The next point of a step that is sent a gradient; None if it has come to its end."""
+    try:
+        return passes.send(gradient)
+    except StopIteration:
+        return None
 
 
 def _divisors(row: ClientRow, like: Tensor) -> Tensor:

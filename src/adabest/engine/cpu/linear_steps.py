@@ -13,6 +13,48 @@ import torch
 from torch import Tensor
 
 
+def one_pass(  # noqa: PLR0917 - TorchScript can't take classes of ours
+    source: Tensor,
+    chosen: Tensor,
+    labels: Tensor,
+    mean: Tensor,
+    std: Tensor,
+    buffer: Tensor,
+    outputs: list[Tensor],
+    of_outputs: list[Tensor],
+    relus: list[bool],
+    minus_one: Tensor,
+    divisors: Tensor,
+    scores: Tensor,
+    forward: list[list[tuple[Tensor, Tensor, Tensor]]],
+    backward: list[list[tuple[Tensor, Tensor, Tensor]]],
+    through: list[list[tuple[Tensor, Tensor, Tensor]]],
+) -> None:
+    """Computes the gradients of a few clients' parameters on one batch each.
+
+    The arguments are those of ``local_steps``, of one step where they have a dimension for steps.
+    """
+    depth = len(outputs)
+    if source.numel() > 0:
+        buffer.copy_(source.index_select(0, chosen)).sub_(mean).div_(std)
+    for layer in range(depth):
+        for left, right, product in forward[layer]:
+            torch.mm(left, right, out=product)
+        if relus[layer]:
+            outputs[layer].relu_()
+    scores.copy_(outputs[depth - 1])
+    wrong = torch.softmax(outputs[depth - 1], 2).scatter_add_(2, labels, minus_one)
+    torch.div(wrong, divisors, out=of_outputs[depth - 1])
+    for behind in range(depth):
+        layer = depth - 1 - behind
+        for left, right, product in backward[layer]:
+            torch.mm(left, right, out=product)
+        for left, right, product in through[layer]:
+            torch.mm(left, right, out=product)
+        if layer > 0 and relus[layer - 1]:
+            of_outputs[layer - 1].mul_(outputs[layer - 1].sign())
+
+
 def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
     steps: int,
     source: Tensor,
@@ -72,26 +114,24 @@ def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
         g: Each client's gradients, by themselves.
         numbers: s, ρ, η and the clip (0 for none) of each client.
     """
-    depth = len(outputs)
     for step in range(steps):
-        if source.numel() > 0:
-            buffer.copy_(source.index_select(0, chosen[step])).sub_(mean).div_(std)
-        for layer in range(depth):
-            for left, right, product in forward[layer]:
-                torch.mm(left, right, out=product)
-            if relus[layer]:
-                outputs[layer].relu_()
-        scores[step].copy_(outputs[depth - 1])
-        wrong = torch.softmax(outputs[depth - 1], 2).scatter_add_(2, labels[step], minus_one)
-        torch.div(wrong, divisors[step], out=of_outputs[depth - 1])
-        for behind in range(depth):
-            layer = depth - 1 - behind
-            for left, right, product in backward[layer]:
-                torch.mm(left, right, out=product)
-            for left, right, product in through[layer]:
-                torch.mm(left, right, out=product)
-            if layer > 0 and relus[layer - 1]:
-                of_outputs[layer - 1].mul_(outputs[layer - 1].sign())
+        one_pass(
+            source,
+            chosen[step],
+            labels[step],
+            mean,
+            std,
+            buffer,
+            outputs,
+            of_outputs,
+            relus,
+            minus_one,
+            divisors[step],
+            scores[step],
+            forward,
+            backward,
+            through,
+        )
         for client in range(len(numbers)):
             scale = numbers[client][0]
             if scale != 1.0:
@@ -118,10 +158,20 @@ def local_steps(  # noqa: PLR0917 - TorchScript can't take classes of ours
 @functools.cache
 def scripted_steps() -> Callable[..., None]:
     """``local_steps`` as TorchScript; as Python where there is no TorchScript."""
+    return _scripted(local_steps)
+
+
+@functools.cache
+def scripted_pass() -> Callable[..., None]:
+    """``one_pass`` as TorchScript; as Python where there is no TorchScript."""
+    return _scripted(one_pass)
+
+
+def _scripted(function: Callable[..., None]) -> Callable[..., None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather have models compiled, which takes a C++ compiler
         try:
-            scripted: Callable[..., None] = torch.jit.script(local_steps)
+            scripted: Callable[..., None] = torch.jit.script(function)
         except Exception:  # a later version may raise anything
-            return local_steps
+            return function
     return scripted

@@ -1,5 +1,6 @@
 """The trainer for CPU cores: each client on one core, by the method that is fastest for its model."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -8,7 +9,7 @@ import torch
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.client_rows import TrainedRow, client_rows
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.interface import TrainingScores
@@ -87,8 +88,11 @@ class CpuTrainer:
         """Trains the clients of several runs, a few of them at a time on each core."""
         rows = [row for job in jobs for row in client_rows(job)]
         size = self._method.clients_at_a_time
+        alike = [list(own) for _, own in itertools.groupby(rows, key=_kind)]
         pieces: list[Callable[[Heartbeat], list[TrainedRow]]] = [
-            partial(self._method.train, rows[first : first + size]) for first in range(0, len(rows), size)
+            partial(self._method.train, own[first : first + size])
+            for own in alike
+            for first in range(0, len(own), size)
         ]
         with malloc.freed_memory_kept():
             trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
@@ -98,5 +102,12 @@ class CpuTrainer:
 
 def _result(job: TrainingJob, trained: Sequence[TrainedRow]) -> TrainingResult:
     """The result of a job whose clients were trained one by one."""
-    scores = TrainingScores.of_steps(job.clients, [(losses, values) for _, losses, values in trained])
-    return TrainingResult(torch.stack([model for model, _, _ in trained]), scores)
+    scores = TrainingScores.of_steps(job.clients, [(row.losses, row.values) for row in trained])
+    velocities = [row.velocity for row in trained if row.velocity is not None]
+    models = torch.stack([row.model for row in trained])
+    return TrainingResult(models, scores, torch.stack(velocities) if velocities else None)
+
+
+def _kind(row: ClientRow) -> tuple[bool, ...] | None:
+    """Equal for clients whose steps may go on in turn."""
+    return None if row.parts is None else row.parts.kind

@@ -153,7 +153,7 @@ class Conductor:
         everyone = [
             (run, request, client) for run, request in zip(runs, requests, strict=True) for client in request.clients
         ]
-        steps = [request.task.steps(client) for _, request, client in everyone]
+        steps = [int(count) for request in requests for count in request.steps(list(request.clients))]
         ranks = iter(share_out(steps, [run.homes.get(client) for run, _, client in everyone], self.ranks.size))
         asked = []
         for run, request in zip(runs, requests, strict=True):

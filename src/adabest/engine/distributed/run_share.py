@@ -11,6 +11,7 @@ from torch import Tensor
 
 from adabest.algorithms.base import Algorithm, Work
 from adabest.algorithms.forms import blank, forms_of
+from adabest.engine import algorithm_calls as calls
 from adabest.engine.client_side import MODEL, states_by_client
 from adabest.engine.client_store import ClientStore
 from adabest.engine.distributed.parcels import Spec, spec_of
@@ -109,7 +110,8 @@ class RunShare:
         """The request to the clients that train here."""
         algorithm, task, training, _ = self.parts
         states = {client: self.state(client) for client in clients}
-        return Request(algorithm, task, training, work, states, message, context)
+        steps = calls.common_steps(algorithm, context)
+        return Request(algorithm, task, training, work, states, message, context, common_steps=steps)
 
     def reserve(self, cohort: Sequence[int], own: Collection[int]) -> None:
         """Makes sure that there is memory for what the clients of a round will keep here, so that ``keep`` can't fail.

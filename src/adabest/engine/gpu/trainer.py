@@ -171,7 +171,7 @@ class GpuTrainer:
 
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened."""
-        self._steps = max(self._steps, *(job.task.most_steps for job in jobs))
+        self._enlarge(int(jobs[0].table.host_steps.max()), *(job.task.most_steps for job in jobs))
         program = self._program_for(sum(len(job.clients) for job in jobs))
         has_offset = any(job.correction.offset is not None for job in jobs)
         program.compile(self._kind(has_offset=has_offset), beside=lambda: self._tables(jobs[0].table))
@@ -179,6 +179,17 @@ class GpuTrainer:
         models = self._run(program, cohort, jobs, heartbeat)
         numbers = Arrival(_summary(program, cohort))
         return [TrainingResult(_rows(job, models), TrainingScores(job.clients, numbers, job.first)) for job in jobs]
+
+    def _enlarge(self, drawn: int, *most: int) -> None:
+        """Raises the number of steps of a program.
+
+        Args:
+            drawn: The most steps that clients make in this round.
+            most: The most steps that clients of each job make in any round, unless steps are drawn.
+        """
+        self._steps = max(self._steps, *most)
+        if drawn > self._steps:  # by powers of two: a new program is captured anew
+            self._steps = 1 << (drawn - 1).bit_length()
 
     @property
     def full_gradients(self) -> ClientWork | None:
