@@ -1,13 +1,14 @@
 # make demo   the package at work, on data that needs no download
 # make test   every test, lint, formatting, types
 # make docs   the docs site, into build/site
+# make coverage   every test again, counting what they cover, which takes half as long again
 # make soak   the tests that take long: kills at random moments, fuzzing (over a million inputs), scale
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs soak clean
+.PHONY: demo test coverage docs soak clean
 
 demo: $(VENV)/installed
 	$(BIN)/adabest compare examples/demo.toml --out runs/demo
@@ -16,6 +17,9 @@ test: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+coverage: $(VENV)/installed-dev
 	$(BIN)/pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 95
 
 docs: $(VENV)/installed-dev

@@ -26,8 +26,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The models of the tests are tiny: more threads only make them wait for each other.
+# The models of the tests are tiny: more threads only make them wait for each other, in processes that tests start, too.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -35,6 +35,10 @@ _RULE = re.compile(r"=+(?: +=+)+")
 _TABLE = re.compile(rf"^{_RULE.pattern}\n(?:.+(?:\n|\Z))+", re.M)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 _CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
+_CELL = re.compile(r"<td\b.*?</td>", re.S)
+_NAME = re.compile(r"<code>[^<]*</code>")
+_COMMAND = re.compile(r'<div class="language-sh.*?</div>', re.S)
+_OPTION = re.compile(r"(?<![\w<&;/-])--?[a-z][\w-]*(?![^<]*>)")
 _BARRED = re.compile(r"(\w)((?:</span><span[^>]*>)?)\u0304")
 
 
@@ -45,8 +49,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Typesets the formulas of a page, and lets letters with a bar read right in code."""
-    return with_bars_in_code(with_formulas(html))
+    """Typesets the formulas of a page, and lets letters with a bar, long names and commands read right in code."""
+    return with_whole_options(with_breaks_in_names(with_bars_in_code(with_formulas(html))))
 
 
 def with_formulas(text: str) -> str:
@@ -71,6 +75,16 @@ def with_bars_in_code(text: str) -> str:
         return f'<span class="barred">{found[1]}<span>\u0304</span></span>{found[2]}'
 
     return _CODE.sub(lambda found: _BARRED.sub(barred, found[0]), text)
+
+
+def with_breaks_in_names(text: str) -> str:
+    """HTML in whose tables names, such as those of settings, break behind an underscore where a column is narrow."""
+    return _CELL.sub(lambda cell: _NAME.sub(lambda name: name[0].replace("_", "_<wbr>"), cell[0]), text)
+
+
+def with_whole_options(text: str) -> str:
+    """HTML in whose commands no option is broken, as browsers do behind each hyphen."""
+    return _COMMAND.sub(lambda found: _OPTION.sub(r'<span class="option">\g<0></span>', found[0]), text)
 
 
 def _commands() -> str:

@@ -136,7 +136,7 @@ class TestBytes:
 class Chatty(FedAvg):
     """FedAvg that sends everything twice."""
 
-    class Message(NamedTuple):  # type: ignore[assignment]
+    class Message(NamedTuple):
         cloud: Model
         again: Vector
 

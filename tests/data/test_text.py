@@ -11,11 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_runs import break_off
 
 import adabest
 from adabest.data.loading import load_dataset
 from adabest.data.text import PADDING, UNCOUNTED, UNKNOWN, TextOptions, TextSamples, read_texts
-from adabest.errors import InputError
+from adabest.errors import InputError, Interrupted
 from adabest.registry import naming, own_names
 
 TEXTS = ["abba", "cab", "", "zoo"]
@@ -241,16 +242,18 @@ def test_a_run_with_a_tokenizer_is_resumed_by_a_call_that_names_it(
 ) -> None:
     (tmp_path / "run_words.py").write_text(
         "from torch import nn\n\n\ndef lengths(text):\n    return [len(word) for word in text.split()]\n\n\n"
-        "def reader(shape, classes):\n    return nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(6, classes))\n"
+        "def reader(shape, classes):\n"
+        "    return nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(6, classes))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     rows = [f"{'word ' * (number % 3)}end,{number % 2}" for number in range(40)]
     (tmp_path / "notes.csv").write_text("\n".join(["body,label", *rows]))
     data = f"table,path={tmp_path / 'notes.csv'},text=body,length=3,tokenizer=run_words:lengths,test_share=0.2"
     out = tmp_path / "run"
-    adabest.run(dataset=data, model="run_words:reader", clients=4, rounds=1, out=out, show=False)
+    settings: dict[str, Any] = {"model": "run_words:reader"}
+    break_off(out, 5, Interrupted, dataset=data, **settings)
     with pytest.raises(InputError, match="'run_words:lengths' isn't imported: it was named by a file"):
-        adabest.resume(out, allow="run_words:reader", rounds=2, show=False)
-    resumed = adabest.resume(out, allow=["run_words:reader", "run_words:lengths"], rounds=2, show=False)
+        adabest.resume(out, allow="run_words:reader", show=False)
+    resumed = adabest.resume(out, allow=["run_words:reader", "run_words:lengths"], show=False)
     assert isinstance(resumed, adabest.Run)
-    assert resumed.round == 2
+    assert resumed.status == "finished"

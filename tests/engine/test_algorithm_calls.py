@@ -1,7 +1,7 @@
 """What an algorithm returns is held against what it declares, whatever the engine, alone and in lanes."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -161,3 +161,26 @@ def test_a_population_that_is_not_declared_is_an_error_for_people() -> None:
     with pytest.raises(UndeclaredPopulationError, match="needs_population = True") as caught:
         federation(Curious()).step()
     assert isinstance(caught.value, InputError)
+
+
+class MisspeltScore(FedAvg):
+    scored_weight = "sample"
+
+
+class VectorAsWeight(FedAvg):
+    means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("samples",), "samples": ("model",)}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (MisspeltScore, "MisspeltScore: declares scored_weight = 'sample'; it should be 'one' or 'samples'"),
+        (
+            VectorAsWeight,
+            "VectorAsWeight: declares a mean of samples under model, which is a vector; a weight should be",
+        ),
+    ],
+)
+def test_a_weight_that_weighs_nothing_is_refused(make: type[Algorithm], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        federation(make())

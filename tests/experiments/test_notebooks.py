@@ -17,6 +17,7 @@ from torch import nn
 
 import adabest
 from adabest import InputError, extras
+from adabest.report.frame import as_frame
 from adabest.report.table import Table
 from adabest.runs.callbacks.board import LineBoard
 from adabest.runs.callbacks.progress import LineReporter, in_notebook, terminal_console
@@ -111,6 +112,8 @@ def test_a_missing_pandas_is_named(compared: adabest.Comparison, monkeypatch: py
     for thing in (compared, compared.table, next(iter(compared.runs.values()))):
         with pytest.raises(InputError, match=r'pip install "adabest\[pandas\]"'):
             thing.to_pandas()
+    with pytest.raises(InputError, match=r"^per_client needs a package"):
+        as_frame({}, "per_client")
 
 
 def test_the_partition_of_a_run_is_the_one_it_was_made_with(compared: adabest.Comparison) -> None:

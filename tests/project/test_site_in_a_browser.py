@@ -21,7 +21,7 @@ from browsing import WIDTHS, Browser, find, needs_chromium, open_address, reques
 ROOT = Path(__file__).parents[2]
 for name in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
     pytest.importorskip(name, reason=f"{name} isn't installed: it comes with adabest[docs]")
-from tools.docs import with_bars_in_code, with_formulas  # noqa: E402
+from tools.docs import with_bars_in_code, with_breaks_in_names, with_formulas, with_whole_options  # noqa: E402
 
 PAGES = ("", "tutorial/", "explanation/mathematics/", "explanation/nesterov/", "results/table1/", "reference/python/")
 
@@ -91,6 +91,33 @@ def test_bars_are_drawn_over_letters_in_code_alone() -> None:
     split = '<pre><span class="n">θ</span><span class="err">\u0304</span></pre>'
     found = with_bars_in_code(split)
     assert found == f'<pre><span class="n">{barred}</span><span class="err"></span></pre>'
+
+
+def test_names_may_break_behind_an_underscore_in_tables_alone() -> None:
+    found = with_breaks_in_names("<p><code>a_b</code></p><td><code>batch_norm</code> x_y</td>")
+    assert found == "<p><code>a_b</code></p><td><code>batch_<wbr>norm</code> x_y</td>"
+
+
+def test_options_of_commands_are_kept_whole() -> None:
+    command = '<div class="language-sh x"><a id="-a"></a>run a-b <span> </span>--batch-norm -h 1e-3</div> --other'
+    option = '<span class="option">{}</span>'.format
+    expected = command.replace("--batch-norm", option("--batch-norm")).replace("-h ", f"{option('-h')} ")
+    assert with_whole_options(command) == expected
+
+
+@needs_chromium
+@pytest.mark.parametrize("size", WIDTHS)
+def test_no_option_of_a_command_and_no_name_in_a_table_is_broken(
+    size: tuple[int, int], chromium: Browser, address: str
+) -> None:
+    lines = "return [...document.querySelectorAll(arguments[0])].map((e) => e.getClientRects().length)"
+    open_address(chromium, address, size)
+    assert chromium.execute_script(lines, ".language-sh .option") == [1, 1, 1]
+    open_address(chromium, address + "reference/settings/", size)
+    counts = chromium.execute_script(
+        "return [...document.querySelectorAll('td > code')].map((e) => [e.getClientRects().length, e.textContent])"
+    )
+    assert [name for count, name in counts if count > 1 + name.count("_") + name.count("-")] == []
 
 
 @needs_chromium

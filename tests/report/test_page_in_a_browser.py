@@ -333,6 +333,29 @@ def test_nothing_is_cut_at_any_width(size: tuple[int, int], opened: Open, cells:
     assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "about:"))] == []
 
 
+@pytest.mark.parametrize("size", WIDTHS)
+def test_labels_in_tables_break_behind_commas_and_stay_beside_their_lines(
+    size: tuple[int, int], opened: Open, cells: Path
+) -> None:
+    browser = opened(cells, size)
+    script = """
+        return [...document.querySelectorAll('#results th.entry')].map((head) => {
+            const label = head.querySelector('.label');
+            const range = document.createRange();
+            const lines = (part) => { range.selectNode(part); return range.getClientRects().length; };
+            const parts = [...label.childNodes].filter((one) => one.nodeType === Node.TEXT_NODE);
+            const middle = (e) => { const r = e.getBoundingClientRect(); return (r.top + r.bottom) / 2; };
+            const away = Math.abs(middle(label) - middle(head.querySelector('.swatch')));
+            return [parts.map((one) => one.data), parts.map(lines), away];
+        });
+    """
+    found = browser.execute_script(script)
+    assert ["yours:FedFancyWithAVeryLongName,", "alpha=0.1"] in [parts for parts, _, _ in found]
+    broken = [part for parts, counts, _ in found for part, count in zip(parts, counts, strict=True) if count > 1]
+    assert [part for part in broken if len(part) < 30] == []  # a phone isn't wider than that
+    assert max(away for _, _, away in found) < 6
+
+
 def test_a_table_that_must_scroll_says_so(opened: Open, cells: Path) -> None:
     browser = opened(cells, WIDTHS[1])
     (results,) = find(browser, "#results .box")

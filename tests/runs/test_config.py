@@ -355,7 +355,12 @@ class TestMistakesInPython:
             ({"algorithm": AdaBest(), "beta": 0.5}, "unknown setting 'beta'"),
             ({"algorithm": "adabest,betta=0.5"}, "unknown setting 'betta'; did you mean 'beta'?"),
             ({"algorithm": "adabest,beta"}, "'beta' should be an option of the form key=value"),
-            ({"algorithm": "math:pi"}, "algorithm 'math:pi' should be a subclass of adabest.algorithms.base.Algorithm"),
+            ({"algorithm": "math:pi"}, "algorithm 'math:pi' should be a subclass of adabest.Algorithm, not a float"),
+            (
+                {"algorithm": "adabest:Algorithm"},
+                "algorithm 'adabest:Algorithm' lacks .*: client_finish, client_start, ",
+            ),
+            ({"algorithm": "builtins:int"}, "a subclass of adabest.Algorithm, not the class int"),
             ({"hyperparameters": {"beta": 0.5}}, "unknown setting 'hyperparameters'"),
         ],
     )

@@ -31,19 +31,26 @@ def told(given: dict[str, Any], *others: dict[str, Any], seeds: list[int] | None
         ({"sampler": "weighted", "participation": 1.0}, "with participation = 1"),
         ({"churn": 0.1, "rounds": 1}, "there is only one"),
         ({"learning_rate_decay": 0.9, "rounds": 1}, "there is only one"),
-        ({"stop_after": 20, "rounds": 20}, "no run of 20 rounds"),
+        ({"stop_after": 20, "rounds": 20}, "no run of 20 rounds, evaluated every 10, is 20 rounds without"),
+        ({"stop_after": 5, "rounds": 20, "evaluate_every": 10}, "before its last evaluation"),
+        ({"stop_after": 19, "rounds": 20, "evaluate_every": 1}, "before its last evaluation"),
+        ({"stop_at": 0.9, "rounds": 20, "evaluate_every": 20}, "the first evaluation is that of the last round"),
+        ({"batch_norm": "group", "model": "mlp,hidden=8"}, "model mlp has no BatchNorm"),
+        ({"sampler": "weighted", "participation": 0.99, "clients": 20}, "with participation = 0.99"),
         ({"schedule": ("30:leave:0-4",), "rounds": 20}, "its first event is in round 30"),
         ({"clients_in_parallel": 4, "engine": "reference"}, "one client after another"),
         ({"clients_in_parallel": 4, "precision": "bf16"}, "one client trains at a time"),
         ({"client_device_memory": "1GiB"}, "device cpu has no GPU memory"),
         ({"backend": "gloo"}, "torchrun"),
+        ({"hyperparameters": {"patience": 9}}, "beta_decay = 1 leaves β as it is"),
         ({"data_dir": "data"}, "only the published data sets"),
     ],
 )
 def test_each_idle_setting_is_named_with_its_reason(given: dict[str, Any], why: str) -> None:
     messages = told(given)
     assert len(messages) == 1
-    assert messages[0].startswith(f"{next(iter(given))} has no effect: ")
+    name = next(iter(given.get("hyperparameters", given)))
+    assert messages[0].startswith(f"{name} has no effect: ")
     assert why in messages[0]
 
 
@@ -58,7 +65,12 @@ def test_each_idle_setting_is_named_with_its_reason(given: dict[str, Any], why: 
         {"sampler": "weighted"},
         {"sampler": "my_module:mine", "participation": 1.0},
         {"churn": 0.1, "learning_rate_decay": 0.9, "rounds": 2},
-        {"stop_after": 19, "rounds": 20},
+        {"stop_after": 18, "rounds": 20, "evaluate_every": 1},
+        {"stop_at": 0.9, "rounds": 20, "evaluate_every": 19},
+        {"batch_norm": "group", "model": "my_module:mine"},
+        {"sampler": "bernoulli", "participation": 0.99, "clients": 20},
+        {"sampler": "weighted", "participation": 0.97, "clients": 20},
+        {"hyperparameters": {"patience": 9, "beta_decay": 0.5}},
         {"schedule": ("30:leave:0-4", "2:leave:7"), "rounds": 20},
         {"client_device_memory": "1GiB", "device": "cuda"},
         {"data_dir": "data", "dataset": "mnist"},
@@ -75,6 +87,12 @@ def test_a_setting_is_idle_only_where_it_is_so_in_every_run() -> None:
     given = {"alpha": 0.1}
     assert told(given, {"partition": "iid"}, {"partition": "dirichlet"}) == []
     assert len(told(given, {"partition": "iid"}, {"partition": "shards"})) == 1
+
+
+def test_a_hyper_parameter_is_idle_only_where_it_is_so_in_every_run() -> None:
+    runs = [{"hyperparameters": {"patience": 9, "beta_decay": decay}} for decay in (1.0, 0.5)]
+    assert told({}, *runs) == []
+    assert len(told({}, runs[0], {"algorithm": "fedavg"})) == 1
 
 
 def test_a_seed_beside_seeds_is_told_of() -> None:

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 import adabest
 from adabest.data.dataset import Dataset, from_arrays
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.errors import InputError, Interrupted
+from adabest.runs import build
 from adabest.runs.files.records import check_identity
 
 LOWEST, HIGHEST, LENGTH = 900, 999, 6
@@ -130,6 +132,16 @@ def test_engines_agree(name: str, tmp_path: Path) -> None:
             torch.testing.assert_close(value, other[key], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["embedding", "transformer"])
+def test_clients_side_by_side_look_up_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"model": MODELS[name], "precision": "float64", "rounds": 2}
+    reference = run(tmp_path / "reference", engine="reference", **settings)
+    monkeypatch.setattr(build, "CpuTrainer", lambda task, *others: GpuTrainer(task, Precision(), None))
+    stacked = run(tmp_path / "stacked", **settings)
+    assert stacked.final["scored_loss"] == pytest.approx(reference.final["scored_loss"], rel=1e-9)
+    assert stacked.final["cloud_norm"] == pytest.approx(reference.final["cloud_norm"], rel=1e-9)
+
+
 def test_bfloat16_doesnt_touch_ids(tmp_path: Path) -> None:
     longer = {"rounds": 6, "epochs": 5, "participation": 1.0, "batch_size": 10}
     exact = run(tmp_path / "exact", precision="float32", **longer)
@@ -208,7 +220,7 @@ def test_a_table_without_the_highest_id_is_refused_before_any_training(tmp_path:
 
 
 def test_ids_in_bytes_are_refused_with_what_would_be_right(tmp_path: Path) -> None:
-    ids = (parities().x_train % 256).to(torch.uint8)
+    ids = (parities().x_train[:] % 256).to(torch.uint8)
     dataset = from_arrays(ids, parities().y_train, ids, parities().y_train)
     with pytest.raises(InputError, match="ids are whole numbers of a type wider than bytes, such as int64"):
         run(tmp_path / "run", dataset=dataset, model=lambda shape, classes: nn.Embedding(256, 2))

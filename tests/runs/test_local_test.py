@@ -152,6 +152,13 @@ def test_shares_that_leave_nothing(tmp_path: Path, share: float) -> None:
         adabest.run(out=tmp_path / "run", **SMALL | {"local_test": share})
 
 
+def test_clients_of_a_single_sample_have_nothing_to_hold_out(tmp_path: Path) -> None:
+    inputs, labels = np.zeros((9, 4), np.float32), np.arange(9) % 2
+    dataset = adabest.from_arrays(inputs, labels, inputs, labels, clients=np.arange(9), name="singles")
+    with pytest.raises(InputError, match="every training client has a single sample"):
+        adabest.run(dataset=dataset, model="logistic", local_test=0.2, out=tmp_path / "run", show=False)
+
+
 def test_a_run_without_it_has_no_table(tmp_path: Path) -> None:
     plain = adabest.run(out=tmp_path / "run", **SMALL | {"local_test": None})
     with pytest.raises(InputError, match="it had no --local-test"):

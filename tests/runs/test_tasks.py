@@ -3,20 +3,23 @@
 import json
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_tasks import TASKS, Absolute, data_of, settings_of
+from small_tasks import TASKS, Absolute, Language, data_of, settings_of
 from tiny_runs import ends_after
 from torch import nn
 
 import adabest
 from adabest.data.dataset import from_arrays
+from adabest.engine.gpu.trainer import GpuTrainer, Precision
 from adabest.errors import InputError, Interrupted
 from adabest.experiments.choice import Point
+from adabest.runs import build
 from adabest.runs.files.records import check_identity
 
 FILES = ("metrics.jsonl", "model.safetensors", "aggregate.safetensors", "cloud.safetensors")
@@ -94,6 +97,21 @@ def test_the_gpu_program_agrees_on_a_cpu(tmp_path: Path, task: str) -> None:
     half, full = (run(tmp_path / precision, task, precision=precision).final for precision in ("bf16", "float32"))
     for name in (f"scored_{FIRST[task]}", f"train_{FIRST[task]}", "train_loss"):
         assert half[name] == pytest.approx(full[name], rel=0.05), name
+
+
+@every_task
+def test_clients_side_by_side_agree_with_the_reference(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of GPUs, with all clients of a round in it at once, some of which make fewer steps."""
+    changes = {"precision": "float64", "algorithm": "adabest", "participation": 1.0, "unbalance": 0.5}
+    reference = run(tmp_path / "reference", task, engine="reference", **changes)
+    monkeypatch.setattr(build, "CpuTrainer", lambda given, *others: GpuTrainer(given, Precision(), None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing falls back to one client after another
+        stacked = run(tmp_path / "stacked", task, **changes)
+    for name, value in reference.final.items():
+        assert stacked.final[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
 
 
 @every_task
@@ -204,6 +222,22 @@ class TestLowerIsBetter:
 
 
 class TestReports:
+    def test_a_value_too_large_for_a_number_is_no_missing_model(self, tmp_path: Path) -> None:
+        def loud(shape: tuple[int, ...], classes: int) -> nn.Module:
+            model = Language(shape, classes)
+            nn.init.normal_(model.table.weight, std=1e4)
+            return model
+
+        settings = settings_of("next-token") | {"model": loud, "learning_rate": 1e-9, "evaluate_every": 1}
+        made = adabest.compare(algorithms=["fedavg"], out=tmp_path / "c", **settings)
+        (done,) = made.runs.values()
+        assert done.final["scored_loss"] > 710  # whose exponential is beyond float64
+        assert done.final["scored_perplexity"] is None
+        assert made.table.rows[0][1] == "–"
+        assert "perplexity isn’t defined, loss" in (done.folder / "log.txt").read_text(encoding="utf-8")
+        page = adabest.write_report(done.folder, html=tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "no scored model" not in page
+
     def test_the_page_speaks_of_the_metric(self, tmp_path: Path) -> None:
         run(tmp_path / "run", "next-token")
         page = adabest.write_report(tmp_path / "run", html=tmp_path / "page.html").read_text(encoding="utf-8")

@@ -115,6 +115,9 @@ class AdaBest(Algorithm):
         samples: Number
         square: Number
 
+    def idle(self) -> Mapping[str, str]:
+        return {"patience": "beta_decay = 1 leaves β as it is"} if self.beta_decay == 1 else {}
+
     @property
     def stackable(self) -> bool:
         return self.beta_decay == 1  # else it takes a norm

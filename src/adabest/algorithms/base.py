@@ -93,6 +93,10 @@ from adabest.noise import NoiseKey
 Scalar = float | Tensor  # a tensor of shape [..., 1]
 
 
+SCORED_WEIGHTS = ("one", "samples")
+"""The weights that a client's model may have in the scored model."""
+
+
 class Work(enum.Enum):
     """The clients' work in one phase of a round."""
 
@@ -338,6 +342,10 @@ class Algorithm(ABC):
     scored_weight: ClassVar[str] = "one"
     means: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": ("one",)}
     phases: ClassVar[tuple[Work, ...]] = (Work.TRAIN,)
+
+    def idle(self) -> Mapping[str, str]:
+        """The hyper-parameters that change nothing with these values of the others, and why: a warning to users."""
+        return {}
 
     def server_type(self) -> type[Any]:
         """The NamedTuple that the server keeps."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from adabest.algorithms.base import (
+    SCORED_WEIGHTS,
     Algorithm,
     ClientContext,
     Correction,
@@ -28,6 +29,27 @@ from adabest.algorithms.base import (
 from adabest.algorithms.forms import Form, fault_of_field, find_fault, forms_of
 from adabest.errors import InputError
 from adabest.global_generators import GlobalGenerators
+
+
+def refuse_wrong_declarations(algorithm: Algorithm) -> None:
+    """Refuses weights that can't weigh anything.
+
+    Raises:
+        InputError: With the declaration, and what would be right.
+    """
+    if algorithm.scored_weight not in SCORED_WEIGHTS:
+        right = " or ".join(map(repr, SCORED_WEIGHTS))
+        raise _error(algorithm, f"declares scored_weight = {algorithm.scored_weight!r}; it should be {right}")
+    for phase in range(len(algorithm.phases)):
+        forms = forms_of(algorithm.reply_type(phase))
+        vectors = {name for name, form in forms.items() if form is not None and form.is_vector}
+        for field in forms:
+            for weight in vectors.intersection(algorithm.means.get(field, ())):
+                raise _error(
+                    algorithm,
+                    f"declares a mean of {field} under {weight}, which is a vector; a weight should be one number of "
+                    "each reply, or one",
+                )
 
 
 def initial_server(algorithm: Algorithm, cloud: Tensor) -> Any:

@@ -123,6 +123,7 @@ class Simulation:
         self._unsettled: deque[_Unsettled] = deque()
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
+        calls.refuse_wrong_declarations(algorithm)
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
         fresh = calls.initial_client(algorithm, self._initial)

@@ -114,7 +114,8 @@ class Run(StoredRun):
             InputError: If the run has no such results, or pandas isn't installed.
         """
         columns = self.local_results().items()
-        return as_frame({name: [math.nan if one is None else one for one in column] for name, column in columns})
+        rows = {name: [math.nan if one is None else one for one in column] for name, column in columns}
+        return as_frame(rows, "per_client")
 
     def load_model(self, which: str = "scored", module: nn.Module | None = None) -> nn.Module:
         """A model of a finished run.

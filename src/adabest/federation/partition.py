@@ -150,6 +150,11 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
 
     if scheme.local_test == 0:
         return of(indices, owner)
+    if int(sizes[training].max()) < 2:
+        raise InputError(
+            f"local_test = {scheme.local_test:g}: every training client has a single sample, so none can hold one out; "
+            "take fewer clients, or leave local_test out"
+        )
     is_held = _held_out(owner, sizes, training, scheme)
     return of(indices[~is_held], owner[~is_held], of(indices[is_held], owner[is_held]))
 

@@ -166,9 +166,11 @@ def scores_of(runs: Iterable[Measured]) -> list[str]:
 def lacks_its_model(run: Measured) -> bool:
     """Whether a run was evaluated, but not the model that is told of.
 
-    Some clients' models can't be told from their replies, and a run may end before averages begin.
+    Some clients' models can't be told from their replies, and a run may end before averages begin. A model with a loss
+    was there, even if its metric isn't defined or too large for a number.
     """
-    return bool(run.final) and run.final.get(told_metric(run)) is None
+    names = (told_metric(run), f"{run.score}_loss")
+    return bool(run.final) and all(run.final.get(name) is None for name in names)
 
 
 def by_validation(entries: Mapping[str, Kind | Sequence[Kind]]) -> dict[str, list[Kind]]:

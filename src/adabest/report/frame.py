@@ -7,14 +7,15 @@ from typing import Any
 from adabest.extras import require
 
 
-def as_frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Any:
+def as_frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any], what: str = "to_pandas") -> Any:
     """A ``pandas.DataFrame``.
 
     Args:
         rows: Rows by name of column, or columns by name.
+        what: What makes the frame, for the message.
 
     Raises:
         InputError: If pandas isn't installed.
     """
-    require("to_pandas", "pandas", "pandas")
+    require(what, "pandas", "pandas")
     return importlib.import_module("pandas").DataFrame(rows)

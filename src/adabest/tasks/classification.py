@@ -445,7 +445,8 @@ def summarised(values: np.ndarray, metric: Metric) -> ValidationScores:
         return ValidationScores(math.nan, math.nan, math.nan)
     from_worst = np.sort(values) if metric.higher_is_better else -np.sort(-values)
     worst = from_worst[: -(-len(values) // 10)]
-    return ValidationScores(float(values.mean()), float(values.std()), float(worst.mean()))
+    with np.errstate(over="ignore", invalid="ignore"):  # of values that are too large, such as perplexities
+        return ValidationScores(float(values.mean()), float(values.std()), float(worst.mean()))
 
 
 def _mean(values: np.ndarray) -> float:

@@ -352,10 +352,15 @@
     draw();
   }
 
+  // A label's words, which may stand in several lines: it breaks behind a comma rather than within a number.
+  function breakable(label) {
+    return label.split(/(?<=,)/).flatMap((part) => [part, element("wbr")]);
+  }
+
   const buttons = data.entries.map((entry, number) => {
     const button = element("button", { type: "button" }, swatch(number));
     const label = element("span", { className: "label" });
-    entry.label.split(/(?<=,)/).forEach((part) => label.append(part, element("wbr")));
+    label.append(...breakable(entry.label));
     button.append(label, element("span", { className: "value" }));
     if (entry.endings) button.append(element("span", { className: "ending", textContent: entry.endings }));
     button.addEventListener("click", () => {
@@ -425,7 +430,11 @@
   find("none").addEventListener("click", () => turn(false));
   document.querySelector(".all").hidden = data.entries.length < 2;
   document.querySelector(".stage").classList.toggle("many", data.entries.length > BESIDE);
-  for (const head of document.querySelectorAll("th.entry")) head.prepend(swatch(Number(head.parentElement.dataset.entry)));
+  for (const head of document.querySelectorAll("th.entry")) {
+    const label = element("span", { className: "label" });
+    label.append(...breakable(head.textContent));
+    head.replaceChildren(swatch(Number(head.parentElement.dataset.entry)), label);
+  }
 
   // --- Filters -------------------------------------------------------------------------------------------------------
 

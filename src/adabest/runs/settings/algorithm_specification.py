@@ -1,13 +1,14 @@
 """Algorithms in settings: a name with options, as in ``adabest,beta=0.9``, or an object."""
 
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.errors import InputError, nearest
-from adabest.registry import Option, check_options, options_of, split_specification
+from adabest.registry import Option, blaming, check_options, options_of, split_specification
 from adabest.runs.settings.call_arguments import RESERVED
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import refuse_placeholder
@@ -21,7 +22,11 @@ def algorithm_options(name: str) -> dict[str, Option]:
     """
     kind = ALGORITHMS.find(name)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise InputError(f"algorithm {name!r} should be a subclass of adabest.algorithms.base.Algorithm, not {kind!r}")
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise InputError(f"algorithm {name!r} should be a subclass of adabest.Algorithm, not {found}")
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise InputError(f"algorithm {name!r} lacks functions that every algorithm has: {missing}")
     options: dict[str, Option] = options_of(kind) if dataclasses.is_dataclass(kind) else {}
     refuse_clash(name, options)
     return options
@@ -58,7 +63,8 @@ def build_algorithm(settings: Mapping[str, Any]) -> tuple[Algorithm, dict[str, A
     missing = [key for key, o in own.items() if o.default is dataclasses.MISSING and key not in hyperparameters]
     if missing:
         raise InputError(f"algorithm {name!r} needs a value for {', '.join(missing)}")
-    return ALGORITHMS.find(name)(**hyperparameters), checked
+    with blaming("algorithm", name):
+        return ALGORITHMS.find(name)(**hyperparameters), checked
 
 
 def specified(algorithm: str) -> tuple[str, dict[str, Any]]:

@@ -9,7 +9,11 @@ from adabest.data.loading import uses_data_dir
 from adabest.federation.partition import NATURAL
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.sampling import SAMPLERS
+from adabest.models.factory import MODELS
+from adabest.registry import is_own_name, named_now, split_specification
+from adabest.runs.settings.algorithm_specification import algorithm_options, build_algorithm
 from adabest.runs.settings.config import SETTINGS, Config
+from adabest.runs.settings.placeholders import is_object_name
 
 _WITH_PRIORS = ("dirichlet", "dirichlet-legacy")
 _OF_TORCHRUN = "WORLD_SIZE"  # torchrun sets it for the processes that it starts
@@ -27,13 +31,31 @@ def warn_of_idle_settings(
         configs: The complete configurations of the runs.
         seeds: The seeds of the runs, if there are several in place of ``seed``.
     """
+    configs = list(configs)
     found = [dict(_idle(config)) for config in configs]
     idle = {name: why for name, why in (found[0] if found else {}).items() if all(name in one for one in found)}
     if seeds and given.get("seed") not in (None, SETTINGS["seed"].default):
         idle["seed"] = "the seeds of these runs are those of seeds"
-    for name, why in idle.items():
-        if name in given and _is_changed(name, given[name]):
-            warnings.warn(f"{name} has no effect: {why}", stacklevel=2)
+    told = {name: why for name, why in idle.items() if name in given and _is_changed(name, given[name])}
+    for name, why in {**told, **_idle_hyperparameters(configs)}.items():
+        warnings.warn(f"{name} has no effect: {why}", stacklevel=2)
+
+
+def _idle_hyperparameters(configs: Sequence[Config]) -> dict[str, str]:
+    """The hyper-parameters that aren't at their default and change nothing in any run that has them, and why."""
+    idle, active = dict[str, str](), set[str]()
+    for config in configs:
+        name = config.algorithm
+        if is_object_name(name) or (is_own_name(name) and name not in named_now()):
+            continue  # an object, whose class this call didn't name
+        options = algorithm_options(name)
+        changed = {key for key, value in config.hyperparameters.items() if value != options[key].default}
+        if changed:
+            algorithm, _ = build_algorithm({"algorithm": name, **config.hyperparameters})
+            why = {key: words for key, words in algorithm.idle().items() if key in changed}
+            idle |= why
+            active |= changed - why.keys()
+    return {name: why for name, why in idle.items() if name not in active}
 
 
 def _is_changed(name: str, value: Any) -> bool:
@@ -46,6 +68,9 @@ def _idle(config: Config) -> Iterator[tuple[str, str]]:
     yield from _idle_of_clients(config)
     yield from _idle_of_rounds(config)
     yield from _idle_of_machine(config)
+    model, _ = split_specification(str(config.model))
+    if model in MODELS.builtin:
+        yield "batch_norm", f"model {model} has no BatchNorm"
     if not uses_data_dir(config.dataset):
         yield "data_dir", "only the published data sets are looked for there, and this one isn't one of them"
 
@@ -59,16 +84,33 @@ def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
             yield "shards", f"partition {partition} cuts no shards; partition shards does"
         if partition != NATURAL and config.unbalance == 0:
             yield "local_steps", "all clients have the same number of samples, and so the same number of steps"
-    if config.participation == 1 and config.sampler in SAMPLERS.builtin:
-        yield "sampler", "with participation = 1, every client that is present takes part in every round"
+    if config.sampler in SAMPLERS.builtin and _takes_everyone(config):
+        share = f"with participation = {config.participation:g}"
+        yield "sampler", f"{share}, every client that is present takes part in every round"
+
+
+def _takes_everyone(config: Config) -> bool:
+    """Whether all clients that are present take part in every round, however they are drawn."""
+    if config.participation == 1:
+        return True
+    # Of fewer clients than all, the share that rounding adds is no smaller.
+    rounded = max(1, round(config.participation * config.clients)) if config.clients else 0
+    return config.sampler != "bernoulli" and bool(config.clients) and rounded == config.clients
 
 
 def _idle_of_rounds(config: Config) -> Iterator[tuple[str, str]]:
     if config.rounds == 1:
         yield "churn", "clients come and go between two rounds, and there is only one"
         yield "learning_rate_decay", "the learning rate falls from round to round, and there is only one"
-    if config.stop_after is not None and config.stop_after >= config.rounds:
-        yield "stop_after", f"no run of {config.rounds} rounds is {config.stop_after} rounds without a new best"
+    before_last = (config.rounds - 1) // config.evaluate_every * config.evaluate_every
+    if config.evaluate_every >= config.rounds:
+        yield "stop_at", "the first evaluation is that of the last round, which ends the run anyway"
+    if config.stop_after is not None and config.stop_after > before_last - config.evaluate_every:
+        yield (
+            "stop_after",
+            f"no run of {config.rounds} rounds, evaluated every {config.evaluate_every}, is {config.stop_after} rounds "
+            "without a new best before its last evaluation",
+        )
     starts = [int(event.partition(":")[0]) for event in config.schedule if event.partition(":")[0].strip().isdecimal()]
     if starts and len(starts) == len(config.schedule) and min(starts) > config.rounds:
         yield "schedule", f"its first event is in round {min(starts)}, and there are only {config.rounds} rounds"
