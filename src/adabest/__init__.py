@@ -24,9 +24,11 @@ if TYPE_CHECKING:
         check_range,
     )
     from adabest.algorithms.dane import Dane
+    from adabest.algorithms.ditto import Ditto
     from adabest.algorithms.fedacg import FedACG
     from adabest.algorithms.fedavg import FedAvg
     from adabest.algorithms.fedavgm import FedAvgM
+    from adabest.algorithms.fedbn import FedBN
     from adabest.algorithms.fedcm import FedCM
     from adabest.algorithms.feddane import FedDane
     from adabest.algorithms.feddc import FedDC
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.fedexp import FedExP
     from adabest.algorithms.fednova import FedNova
     from adabest.algorithms.fedpd import FedPD
+    from adabest.algorithms.fedper import FedPer
     from adabest.algorithms.fedprox import FedProx
     from adabest.algorithms.fedsplit import FedSplit
     from adabest.algorithms.forms import Count, Model, Number, Total, Vector
@@ -84,14 +87,17 @@ _HOMES = {
     ),
     "algorithms.aide": ("Aide",),
     "algorithms.dane": ("Dane",),
+    "algorithms.ditto": ("Ditto",),
     "algorithms.fedacg": ("FedACG",),
     "algorithms.fedavgm": ("FedAvgM",),
+    "algorithms.fedbn": ("FedBN",),
     "algorithms.fedcm": ("FedCM",),
     "algorithms.feddane": ("FedDane",),
     "algorithms.feddc": ("FedDC",),
     "algorithms.fedexp": ("FedExP",),
     "algorithms.fednova": ("FedNova",),
     "algorithms.fedpd": ("FedPD",),
+    "algorithms.fedper": ("FedPer",),
     "algorithms.fedsplit": ("FedSplit",),
     "algorithms.listing": (
         "AlgorithmListing",
@@ -165,12 +171,14 @@ __all__ = [
     "Dane",
     "Dataset",
     "Defaults",
+    "Ditto",
     "Ending",
     "FedACG",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedBN",
     "FedCM",
     "FedDC",
     "FedDane",
@@ -178,6 +186,7 @@ __all__ = [
     "FedExP",
     "FedNova",
     "FedPD",
+    "FedPer",
     "FedProx",
     "FedSplit",
     "FedYogi",

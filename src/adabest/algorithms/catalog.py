@@ -9,9 +9,11 @@ from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
 from adabest.algorithms.aide import Aide
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.dane import Dane
+from adabest.algorithms.ditto import Ditto
 from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.fedavgm import FedAvgM
+from adabest.algorithms.fedbn import FedBN
 from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
@@ -19,6 +21,7 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedexp import FedExP
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedper import FedPer
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.fedsplit import FedSplit
 from adabest.algorithms.mifa import Mifa
@@ -62,5 +65,8 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "fedcm": FedCM,
         "mimelite": MimeLite,
         "fedacg": FedACG,
+        "fedper": FedPer,
+        "fedbn": FedBN,
+        "ditto": Ditto,
     },
 )

@@ -14,6 +14,7 @@ class Family(enum.Enum):
     DUALS = "dual variables: an augmented Lagrangian per client, as in ADMM"
     MOMENTUM = "shared momentum: every local step goes where everyone has gone"
     AHEAD = "ahead: clients start beyond the aggregate, where the last rounds point"
+    PERSONAL = "personal: clients have models, or parts of models, of their own"
 
     @property
     def words(self) -> str:
@@ -66,4 +67,7 @@ RECORDS = {
     "fedcm": Record(Family.MOMENTUM, "(1 − α)(h − ∇L(w))", "Xu et al., 2021"),
     "mimelite": Record(Family.MOMENTUM, "β(h − ∇L(w))", "Karimireddy et al., 2021"),
     "fedacg": Record(Family.AHEAD, "β(w − θ)", "Kim et al., 2024"),
+    "fedper": Record(Family.PERSONAL, "", "Arivazhagan et al., 2019"),
+    "fedbn": Record(Family.PERSONAL, "", "Li et al., 2021"),
+    "ditto": Record(Family.PERSONAL, "λ(v_i − θ)", "Li et al., 2021"),
 }

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from adabest.errors import InputError, nearest
 from adabest.machine import refuse_beyond_memory
 from adabest.models.factory import Factory, build_model
+from adabest.models.part import Parameter, parameters_of
 from adabest.registry import convert
 from adabest.runs.settings.precisions import PRECISIONS
 
@@ -34,6 +35,7 @@ class Sizes:
         precision: Number format of models and states.
         gradient: g, in operations; None if the model isn't known.
         described: What n and g belong to, in words, if the model is known.
+        named: The model's parameters by name, if it is known.
     """
 
     parameters: int
@@ -43,6 +45,7 @@ class Sizes:
     precision: Precision = "float32"
     gradient: int | None = None
     described: str = ""
+    named: tuple[Parameter, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("parameters", "steps", "participants", "population"):
@@ -64,8 +67,11 @@ class Sizes:
         return PRECISIONS[self.precision]
 
     def values(self) -> dict[str, int]:
-        """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one."""
-        return {"n": self.parameters, "K": self.steps, "|P|": self.participants, "g": 0, "G": 0}
+        """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one.
+
+        q is in a formula only where the model isn't known, and counts nothing there.
+        """
+        return {"n": self.parameters, "K": self.steps, "|P|": self.participants, "q": 0, "g": 0, "G": 0}
 
 
 def find_sizes(described: Mapping[str, Any], parameters: int | None, cohort: Mapping[str, Any]) -> Sizes:
@@ -122,6 +128,7 @@ def _sizes_of_model(
         parameters=sum(p.numel() for p in module.parameters() if p.requires_grad),
         gradient=gradient,
         described=f"{name}, inputs of {shown}, {classes} classes, batches of {batch_size}",
+        named=tuple(parameters_of(module)),
         **cohort,
     )
 

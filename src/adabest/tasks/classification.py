@@ -23,6 +23,7 @@ from adabest.errors import InputError
 from adabest.federation.batches import MISSING, Batching, batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
 from adabest.models.keyed import set_dropout_key
+from adabest.models.part import Part, parameters_of
 from adabest.models.vector import VectorModel
 from adabest.random import Purpose
 from adabest.registry import Registry
@@ -200,6 +201,10 @@ class ClassificationTask:
     def initial_model(self) -> Tensor:
         """θ_0."""
         return self._initial.clone()
+
+    def mask_of(self, part: Part) -> Tensor:
+        """Which numbers of a model belong to a part of it."""
+        return part.mask(parameters_of(self.model.module)).to(self._device)
 
     def samples(self, client: int) -> int:
         """n_i."""
