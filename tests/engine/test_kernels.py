@@ -11,7 +11,9 @@ import numpy as np
 import odd_models
 import pytest
 import torch
+from extended import PARTS, Extended
 from side_by_side import Case, StackedEngine, distance, simulate
+from small import assert_same
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,11 +23,11 @@ from adabest.data.augmentation import flip_crop
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.gpu import trainer
 from adabest.engine.gpu.kernels import twins
-from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Region, Source
+from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Rates, Region, Source
 from adabest.engine.gpu.packing import packing
 from adabest.engine.lanes import advance_together
 from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
-from adabest.engine.local_step import LocalTraining
+from adabest.engine.local_step import Adam, LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import all_samples, flip_crop_codes
 from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
@@ -376,6 +378,150 @@ def test_updates_are_those_of_the_local_step(operators: Any, half: bool) -> None
         if half:
             # The interpreter cuts bits off where a GPU rounds.
             torch.testing.assert_close(copied.float(), whole.w, rtol=2**-7, atol=0, equal_nan=True)
+
+
+def extended(mine: Direction) -> Direction:
+    """A direction with everything there can be; one client sums its directions up."""
+    size, momentum = mine.d.shape[1], torch.tensor([1.0, 0.7, 0.4], device=DEVICE)
+    diagonal, minus, velocity = (random(CLIENTS, size) for _ in range(3))
+    return replace(mine, diagonal=diagonal, minus=minus, momentum=momentum, velocity=velocity)
+
+
+def copied_buffers(buffers: Any) -> Any:
+    return replace(buffers, **{name: own.clone() for name, own in vars(buffers).items() if own is not None})
+
+
+def test_the_kernel_of_folding_knows_everything_there_can_be() -> None:
+    weight, bias = Region(64, 1500, 1), Region(1600, 48, 3)
+    mine = extended(direction(1700, 5, has_offset=True))
+    twin = fresh(mine)
+    partial, of_bias = random(CLIENTS, 3, weight.size), random(CLIENTS, 2, bias.size)
+    KERNELS.fold(mine, pace(), weight, partial, bias, of_bias)
+    twins.fold(twin, pace(), weight, partial, bias, of_bias)
+    for region in (weight, bias):
+        own = region.of(twin.d)
+        assert_twins(region.of(mine.d), own, nothing(*own.shape))
+    assert mine.minus is not None
+    assert mine.diagonal is not None
+    assert mine.offset is not None
+    assert mine.velocity is not None
+    for client, share in ((0, 1.0), (2, 0.0)):
+        gradient = partial[client].sum(dim=0) - mine.minus[client, 64:1564]
+        by_hand = mine.scale[client] * mine.diagonal[client, 64:1564] * gradient + mine.offset[client, 64:1564]
+        by_hand += mine.rho[client] * mine.w[client, 64:1564] + share * mine.velocity[client, 64:1564]
+        torch.testing.assert_close(twin.d[client, 64:1564], by_hand, **COARSE)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_a_linear_layer_knows_everything_there_can_be(bias: bool) -> None:
+    shape = LinearShape(48, 20, bias)
+    regions = (Region(0, 960, 0), Region(960, 32, KERNELS.linear_slots(shape)[0]) if bias else None)
+    mine = extended(direction(1024, sum(KERNELS.linear_slots(shape)), has_offset=True))
+    twin = fresh(mine)
+    x, dy = random(CLIENTS, BATCH, 48), random(CLIENTS, BATCH, shape.stored_outputs)
+    for operators, own in ((KERNELS, mine), (twins, twin)):
+        operators.linear_weight_gradient(shape, pace(), x, dy, own, *regions)
+    size = 960 + 20 * bias
+    assert_twins(mine.d[:, :size], twin.d[:, :size], nothing(CLIENTS, size))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["full", "half"])
+@pytest.mark.parametrize(
+    ("momentum", "previous", "adam"),
+    [(True, False, False), (False, True, False), (False, False, True), (True, True, True)],
+)
+def test_the_kernel_of_whole_updates_agrees_with_its_twin(
+    momentum: bool, previous: bool, adam: bool, half: bool
+) -> None:
+    size = 5000
+    mine = direction(size, 7, has_offset=False)
+    mine.d.copy_(random(CLIENTS, size))
+    mine.squares.copy_((mine.d.square().sum(dim=1, keepdim=True) / 7).expand(-1, 7))
+    if momentum:
+        mine = replace(extended(mine), diagonal=None, minus=None)
+    rates = Rates(*(torch.full((CLIENTS,), value, device=DEVICE) for value in (0.1, 20.0, 0.01)))
+    numbers = (torch.full((CLIENTS,), value, device=DEVICE) for value in (0.9, 0.99, 1e-3, 0.2, 0.03))
+    moments = Moments(random(CLIENTS, size), random(CLIENTS, size).square(), *numbers)
+    outcomes = []
+    for operators in (KERNELS, twins):
+        own, of_adam = copied_buffers(mine), copied_buffers(moments)
+        copied = own.w.to(torch.bfloat16) if half else own.w
+        before = torch.zeros_like(copied)
+        operators.whole_update(own, pace(), rates, copied, before if previous else None, of_adam if adam else None)
+        outcomes.append(
+            [own.w, copied, before, of_adam.first, of_adam.second, own.d if own.velocity is None else own.velocity]
+        )
+    for found, expected in zip(*outcomes, strict=True):
+        # The interpreter cuts bits off where a GPU rounds.
+        close = {"rtol": 2**-7, "atol": 1e-5} if found.dtype == torch.bfloat16 else COARSE
+        torch.testing.assert_close(others(found), others(expected), **close)
+    assert torch.equal(outcomes[0][0][ALONE], mine.w[ALONE])
+    assert torch.equal(outcomes[0][3][ALONE], moments.first[ALONE])
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["full", "half"])
+@pytest.mark.parametrize(("shifted", "radius"), [(True, False), (False, True), (True, True)])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_the_kernel_of_displacing_agrees_with_its_twin(shifted: bool, radius: bool, half: bool) -> None:
+    size = 5000
+    mine = direction(size, 7, has_offset=False)
+    mine.d.copy_(random(CLIENTS, size))
+    mine.d[2] = 0.0  # no direction
+    mine.squares.copy_((mine.d.square().sum(dim=1, keepdim=True) / 7).expand(-1, 7))
+    shift = random(CLIENTS, size) if shifted else None
+    lengths = torch.tensor([2.0, 1.0, 3.0], device=DEVICE) if radius else None
+    found = nothing(CLIENTS, size, dtype=torch.bfloat16 if half else torch.float32)
+    expected = found.clone()
+    KERNELS.displace(mine, pace(), shift, lengths, found)
+    twins.displace(mine, pace(), shift, lengths, expected)
+    close = {"rtol": 2**-7, "atol": 1e-5} if half else COARSE
+    torch.testing.assert_close(others(found), others(expected), **close)
+    assert bool(torch.isnan(found[ALONE]).all())
+    if shift is None:
+        torch.testing.assert_close(found[2], mine.w[2].to(found.dtype), **close)
+
+
+@pytest.mark.parametrize(("parts", "model"), [("all", "mlp,hidden=9x5"), ("sarah", "mixed")])
+def test_whole_steps_with_the_kernels_agree_with_the_reference(
+    parts: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
+    case = Case(
+        odd_models.make(model) if model in odd_models.MODELS else model,
+        odd_models.INPUT,
+        dtype=torch.float32,
+        options=(("epochs", 1), ("batch_size", 20), ("device", DEVICE)),
+    )
+    adam = Adam(eps=1e-2) if parts == "all" else None
+    training = LocalTraining(clip=0.3, weight_decay=0.01, learning_rate=0.05, optimizer=adam)
+    algorithm = Extended(parts=PARTS[parts])
+    mine, truth = (simulate(algorithm, case, engine, training) for engine in (StackedEngine, ReferenceEngine))
+    task: Any = truth._task
+    cohort = np.array(sorted(range(8), key=task.steps)[:2])
+    for simulation in (mine, truth):
+        simulation.step(cohort=cohort)
+        simulation.step(cohort=cohort[1:])
+    assert distance(mine, truth) < 1e-4
+
+
+def test_lanes_of_all_kinds_have_the_bits_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps with other parts side by side: each has kernels of its own kind."""
+    monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
+    options: Any = (("epochs", 1), ("batch_size", 8), ("local_steps", 2), ("device", DEVICE))
+    case = Case("logistic", (5,), dtype=torch.float32, kind="logistic", options=options)
+    adam = LocalTraining(clip=0.3, learning_rate=0.05, optimizer=Adam())
+    runs = [
+        (AdaBest(), None),
+        (Extended(parts=("radius", "momentum")), None),
+        (AdaBest(), adam),
+        (Extended(parts=("radius", "momentum")), None),
+    ]
+    alone, together = ([simulate(algorithm, case, StackedEngine, own) for algorithm, own in runs] for _ in range(2))
+    for simulation in alone:
+        simulation.step()
+    advance_together([simulation.round() for simulation in together], StackedEngine(no_heartbeat))
+    for mine, its in zip(together, alone, strict=True):
+        assert_same(mine.snapshot(), its.snapshot())
 
 
 # --- Batches and losses -----------------------------------------------------------------------------------------------

@@ -134,6 +134,15 @@ class TestUnequalClients:
         wanted = sum(built.task.steps(int(i)) for t in range(1, 7) for i in built.simulation.cohort(t))
         assert count_work(config, components).steps == wanted
 
+    @pytest.mark.parametrize("change", [{"local_steps": "uniform:1:9"}, {"algorithm": "extended:CoinTosses"}])
+    def test_drawn_steps_are_those_of_the_run(self, change: dict[str, Any], trusting: None) -> None:
+        settings = {**SMALL, "algorithm": "fedavg", "dataset": "digits", "clients": 20, "rounds": 3, **change}
+        config, components = resolve({**settings, "participation": 0.2, "model": "logistic"})
+        built = build_federation(config, components)
+        for _ in range(3):
+            built.simulation.step()
+        assert count_work(config, components).steps == built.simulation.state.local_steps
+
     @pytest.mark.parametrize("local_steps", ["own", "mean"])
     @pytest.mark.parametrize("batching", ["top-up", "short", "replacement"])
     def test_samples_are_those_of_the_batches(self, batching: str, local_steps: str) -> None:

@@ -53,6 +53,7 @@ EVERYTHING: dict[str, Any] = {
     "clip": 0.0,
     "augmentation": "flip-crop",
     "local_steps": "mean",
+    "local_optimizer": "adam,beta1=0.8",
     "bad_replies": "stop",
     "reply_limit": "1e6",
     "server_rate": 0.5,
@@ -269,11 +270,6 @@ class TestMistakes:
             ("beta", "big", "beta should be a number or 'auto', not 'big'"),
             ("beta", "automatic", "beta should be a number or 'auto', not 'automatic'"),
             (
-                "local_steps",
-                "men",
-                "local_steps = 'men' isn't one of its values; did you mean 'mean'? Known: mean, own",
-            ),
-            (
                 "batching",
                 "replace",
                 "batching = 'replace' isn't one of its values; did you mean 'replacement'? "
@@ -299,6 +295,11 @@ class TestMistakes:
             ("batch_size", 0, "batch_size = 0: it must be at least 1"),
             ("checkpoint_every", -1, "checkpoint_every = -1: it must be at least 0"),
             ("client_memory", "6 gigs", "client_memory = '6 gigs': a size looks like 6GiB, 500MB or 0"),
+            ("local_steps", "men", "local_steps = 'men' isn't one of its values; did you mean 'mean'?"),
+            ("local_steps", "uniform:3:2", "uniform:3:2: the numbers of local steps begin with 1 at least"),
+            ("local_optimizer", "adm", "local_optimizer = 'adm' isn't one of its values; did you mean 'adam'?"),
+            ("local_optimizer", "adam,beta=1", "local_optimizer 'adam' has no option 'beta'"),
+            ("local_optimizer", "adam,beta1=1", "beta1 = 1.0: it must be finite, at least 0 and below 1"),
             ("client_device_memory", "-1GB", "client_device_memory = '-1GB': a size looks like"),
             ("client_disk", "", "client_disk = '': a size looks like"),
             ("threads", 0, "threads = 0: it must be at least 1"),

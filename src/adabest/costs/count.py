@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,9 @@ from adabest.costs.operations import ADDITION, MULTIPLICATION, OperationCounter
 from adabest.costs.published import PaperCosts, paper_costs
 from adabest.costs.sizes import Precision, Sizes
 from adabest.costs.storage import kept_bytes
+from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate_rules import Gate
+from adabest.engine.interface import Engine, Request
 from adabest.engine.lanes import advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.reference import ReferenceEngine
@@ -253,7 +255,7 @@ def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining, pri
     for _ in range(2):
         counts.update({section: OperationCounter() for section in get_args(Section)})
         before, task.batches, task.full = simulation.state, 0, 0
-        advance(simulation.round(cohort=cohort), engine)
+        advance(simulation.round(cohort=cohort), _OwnSteps(engine))
         simulation.scored_model()
     after = simulation.state
     of_clients = counts["client"].counts | Counter({"g": task.batches, "G": task.full})
@@ -264,6 +266,19 @@ def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining, pri
         scored=dict(counts["scored"].counts),
         sizes=kept_bytes(simulation) | _shares(sent, sizes.participants),
     )
+
+
+class _OwnSteps:
+    """An engine whose clients make K steps, even if the algorithm draws their number: costs are told by K."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def exchange(self, requests: Sequence[Request]) -> Sequence[Any]:
+        return self._engine.exchange([request._replace(common_steps=None) for request in requests])
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[EvaluationResult]:
+        return self._engine.evaluate(requests)
 
 
 def _shares(counts: Mapping[str, int], clients: int) -> dict[str, Number]:

@@ -17,6 +17,7 @@ from adabest.costs.count import AlgorithmCosts, count_costs
 from adabest.costs.formula import Formula, Number
 from adabest.costs.round_timing import TimedFederation
 from adabest.costs.sizes import Sizes, find_sizes
+from adabest.engine.step_numbers import most_steps
 from adabest.errors import InputError
 from adabest.runs.build import environment, make_engine
 from adabest.runs.process_settings import ProcessSettings
@@ -67,6 +68,7 @@ def measure_costs(
     runs = plan_algorithms(_with_baseline(algorithms), used | {"rounds": repeats + 1, "bad_replies": "stop"}).runs
     config, components = next(iter(runs.values()))
     _refuse_uneven(config)
+    _refuse_drawn_steps(config)
     with StopRequests() as requests, ProcessSettings.of(config, components).entered():
         engine = make_engine(config)(requests.heartbeat)
         federations = [TimedFederation(label, *run, engine, requests.heartbeat) for label, run in runs.items()]
@@ -112,6 +114,13 @@ def _refuse_uneven(config: Config) -> None:
         raise InputError(
             "costs are those of rounds with equally many clients: leave out churn and schedule, and take another "
             "sampler than bernoulli"
+        )
+
+
+def _refuse_drawn_steps(config: Config) -> None:
+    if most_steps(config.local_steps) is not None:
+        raise InputError(
+            f"local_steps = {config.local_steps!r}: costs are those of clients with equally many steps; use own or mean"
         )
 
 

@@ -67,11 +67,8 @@ class BatchedEngine:
             if trainer is None or (work is Work.GRADIENT and trainer.full_gradients is None):
                 answers |= self._one_after_another(own)
             else:
-                try:
-                    with _current_device(next(iter(own.values())).message.cloud.device):
-                        answers |= self._train(trainer, own)
-                except _OnlyByReference:
-                    answers |= self._one_after_another(own)
+                with _current_device(next(iter(own.values())).message.cloud.device):
+                    answers |= self._train(trainer, own)
         return [answers[number] for number in range(len(requests))]
 
     def _one_after_another(self, requests: Mapping[int, Request]) -> dict[int, Answers]:
@@ -122,8 +119,6 @@ class BatchedEngine:
             cohorts = {run: [one.client for one in own] for run, own in by_run}
             try:
                 jobs = _started([(requests[run], clients) for run, clients in cohorts.items()])
-                if not trainer.cuts_runs_as_alone and not all(_is_plain(job) for job in jobs):
-                    raise _OnlyByReference
                 results = _work_of(trainer, jobs)(jobs, self._heartbeat)
             except RuntimeError as error:
                 if not ran_out_of_memory(error):
@@ -134,15 +129,6 @@ class BatchedEngine:
             for number, job, result in zip(cohorts, jobs, results, strict=True):
                 parts[number].append(_finished(job, result))
         return {number: Answers.joined(own) for number, own in parts.items()}
-
-
-class _OnlyByReference(Exception):
-    """A step that trainers don't know."""
-
-
-def _is_plain(job: TrainingJob) -> bool:
-    found = job.correction
-    return found.is_affine and not found.has_diagonal and job.request.training.optimizer is None
 
 
 class _Waiting(NamedTuple):

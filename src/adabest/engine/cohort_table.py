@@ -1,7 +1,8 @@
 """The table of the clients that train at the same time: all that a training needs from the host, in one copy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,6 +58,24 @@ class CohortTable:
             indices=indices,
             host_steps=columns[3],
             host_samples=columns[4],
+        )
+
+    def rows(self, parts: Sequence[slice]) -> "CohortTable":
+        """The table of the clients in some of its rows, without waiting for a device."""
+
+        def chosen(values: Any) -> Any:
+            cut = [values[part] for part in parts]
+            return torch.cat(cut) if isinstance(values, Tensor) else np.concatenate(cut)
+
+        seed, round_word, client = map(chosen, self.keys)
+        return replace(
+            self,
+            keys=(seed, round_word, client),
+            steps=chosen(self.steps),
+            samples=chosen(self.samples),
+            starts=chosen(self.starts),
+            host_steps=chosen(self.host_steps),
+            host_samples=chosen(self.host_samples),
         )
 
 

@@ -29,7 +29,8 @@ from torch import Tensor
 
 from adabest.algorithms.base import Correction, Scalar
 from adabest.engine.step_numbers import UniformSteps
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
+from adabest.registry import check_options, options_of, split_specification
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,19 @@ class LocalTraining:
     def eta(self, round_number: int) -> float:
         """η_t."""
         return float(self.learning_rate * self.learning_rate_decay ** (round_number - 1))
+
+
+def parse_optimizer(text: str) -> Adam | None:
+    """The optimiser that ``sgd``, ``adam`` or ``adam,beta1=0.8`` stand for; None for plain gradient descent.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    name, given = split_specification(text)
+    if name not in ("sgd", "adam"):
+        raise InputError(f"local_optimizer = {text!r} isn't one of its values; {nearest(name, ['sgd', 'adam'])}")
+    checked = check_options(f"local_optimizer {name!r}", given, options_of(Adam) if name == "adam" else {})
+    return Adam(**checked) if name == "adam" else None
 
 
 class Carried(NamedTuple):

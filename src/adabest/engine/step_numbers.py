@@ -7,11 +7,31 @@ from typing import Self
 import numpy as np
 
 from adabest import random
-from adabest.errors import InputError
+from adabest.errors import InputError, nearest
 from adabest.random import Purpose
 
 _FORM = re.compile(r"uniform:(\d+):(\d+)")
 _MOST = 2**31 - 1
+_FIXED = ("own", "mean")
+
+
+def check_local_steps(text: str) -> None:
+    """Refuses a value of the setting ``local_steps`` that says no number of steps.
+
+    Raises:
+        InputError: With the values there are.
+    """
+    if text not in _FIXED and UniformSteps.parse(text) is None:
+        raise InputError(
+            f"local_steps = {text!r} isn't one of its values; {nearest(text, [*_FIXED, 'uniform:1:5'])}. In "
+            "uniform:1:5 the numbers may be any from 1"
+        )
+
+
+def most_steps(text: str) -> int | None:
+    """The largest number that can be drawn with a value of the setting ``local_steps``; None where none is drawn."""
+    drawn = UniformSteps.parse(text)
+    return None if drawn is None else drawn.most
 
 
 @dataclass(frozen=True)

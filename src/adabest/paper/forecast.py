@@ -11,13 +11,17 @@ from typing import Any, NamedTuple, TextIO, Unpack
 
 import numpy as np
 
-from adabest.algorithms.base import Work
+from adabest.algorithms.base import Algorithm, Work
 from adabest.costs.step_probe import ProbedTimes, clients_in_probe, probe_steps
 from adabest.data.catalog import OFFICIAL
 from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
 from adabest.data.location import data_folder, find
 from adabest.data.synthetic import synthetic
+from adabest.engine.algorithm_calls import common_steps
+from adabest.engine.interface import server_context
+from adabest.engine.local_step import LocalTraining
+from adabest.engine.step_numbers import UniformSteps
 from adabest.errors import InputError
 from adabest.federation.batches import batches_per_epoch
 from adabest.federation.roster import Attendance, Roster
@@ -287,23 +291,44 @@ def count_work(config: Config, components: Components) -> CountedWork:
     steps = config.epochs * per_epoch
     if config.local_steps == "mean":
         steps = np.full_like(own, config.epochs * math.ceil(partition.training_samples.mean() / batch_size))
-    samples = steps * batch_size
-    if config.batching == "short":  # whole epochs have each sample once; of one that is cut, full batches come first
-        samples = steps // per_epoch * own + np.minimum(own, steps % per_epoch * batch_size)
-    phases = components.algorithm.phases
-    trained, differentiated = phases.count(Work.TRAIN), phases.count(Work.GRADIENT)
-    work = np.stack([trained * steps, trained * samples, differentiated * per_epoch])  # of a client in a round
+    algorithm, drawn = components.algorithm, UniformSteps.parse(config.local_steps)
+    training = LocalTraining(config.learning_rate, config.learning_rate_decay)
+    is_common = type(algorithm).common_steps is not Algorithm.common_steps
+    trainings = [phase for phase, work in enumerate(algorithm.phases) if work is Work.TRAIN]
+
+    def samples_of(steps: np.ndarray, clients: Any) -> np.ndarray:
+        """How many samples some clients' steps train on."""
+        if config.batching != "short":
+            return steps * batch_size
+        # Whole epochs have each sample once; of one that is cut, full batches come first.
+        epochs, left = np.divmod(steps, per_epoch[clients])
+        counted: np.ndarray = epochs * own[clients] + np.minimum(own[clients], left * batch_size)
+        return counted
+
+    def work_of(clients: np.ndarray, round_number: int) -> np.ndarray:
+        """Local steps, their samples, and batches of full gradients of some clients in a round."""
+        made = drawn.of(config.seed, round_number, clients) if drawn else steps[clients]
+        total = np.zeros((3, len(clients)), dtype=np.int64)
+        total[2] = (len(algorithm.phases) - len(trainings)) * per_epoch[clients]
+        for phase in trainings:
+            context = server_context(training, round_number, phase, seed=config.seed)
+            common = common_steps(algorithm, context)
+            own_steps = made if common is None else np.full_like(clients, common)
+            total[:2] += np.stack([own_steps, samples_of(own_steps, clients)])
+        return total
+
     attendance = Attendance(config.participation, config.sampler, config.churn, tuple(config.schedule), config.seed)
     roster = Roster(partition.training, own[partition.training], attendance)
     sizes = own[partition.training]
     roster.advance(1)
-    if config.sampler == "uniform" and not attendance.changes and sizes.min() == sizes.max():
-        of_each = work[:, partition.training[0]]
+    varies = drawn is not None or is_common
+    if config.sampler == "uniform" and not attendance.changes and sizes.min() == sizes.max() and not varies:
+        of_each = work_of(partition.training[:1], 1)[:, 0]
         return CountedWork(*(int(config.rounds * len(roster.cohort()) * count) for count in of_each))
     total = np.zeros(3, dtype=np.int64)
     for round_number in range(1, config.rounds + 1):
         roster.advance(round_number)
-        total += work[:, roster.cohort()].sum(axis=1)
+        total += work_of(roster.cohort(), round_number).sum(axis=1)
     return CountedWork(*map(int, total))
 
 

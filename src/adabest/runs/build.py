@@ -33,10 +33,11 @@ from adabest.engine.gpu.evaluation import make_gpu_evaluator
 from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, fitting_precision
 from adabest.engine.interface import Engine
-from adabest.engine.local_step import LocalTraining
+from adabest.engine.local_step import LocalTraining, parse_optimizer
 from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
+from adabest.engine.step_numbers import UniformSteps, most_steps
 from adabest.engine.trainer import Trainer
 from adabest.errors import InputError
 from adabest.federation.partition import NATURAL, Partition, Scheme, check_scheme, cut
@@ -145,6 +146,8 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         learning_rate_decay=config.learning_rate_decay,
         weight_decay=_known(config.weight_decay),
         clip=config.clip,
+        optimizer=parse_optimizer(config.local_optimizer),
+        steps=UniformSteps.parse(config.local_steps),
     )
     device = _device(config.device)
     if device.type == "cuda":
@@ -165,7 +168,7 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
         batching=config.batching,
-        local_steps=config.local_steps,
+        local_steps="mean" if config.local_steps == "mean" else "own",
         seed=config.seed,
         device=device,
         dtype=config.dtype,
@@ -212,6 +215,7 @@ def _demand(config: Config, components: Components, partition: Partition, module
         epochs=config.epochs,
         batch_size=_known(config.batch_size),
         largest=int(samples.max()),
+        drawn_steps=most_steps(config.local_steps),
         # The reference engine trains one client at a time, and the GPU engine itself finds out how many fit.
         clients=min(cohort, config.clients_in_parallel or at_once) if _on_cores(config) else 1,
         inputs=inputs,

@@ -120,8 +120,14 @@ class SharedSettings(TypedDict, total=False):
     augmentation: str | None
     """Augmentation of training images: none or flip-crop. By default the data set's own."""
 
-    local_steps: Literal["own", "mean"]
-    """Steps of a client in a round: own, its own number, or mean, for every client the number of a client of mean size.
+    local_steps: str
+    """Steps of a client in a round: own, its own number, mean, for every client the number of a client of mean size, or
+    uniform:1:5, a number from 1 to 5 that is drawn for each client and round.
+    """
+
+    local_optimizer: str
+    """Optimiser of local training: sgd or adam, with options as in adam,beta1=0.9,beta2=0.999,eps=1e-8. Its state
+    begins with zero in every round.
     """
 
     bad_replies: Literal["quarantine", "stop"]

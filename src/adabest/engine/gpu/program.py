@@ -7,8 +7,8 @@ included, so on a GPU a step is captured once as a CUDA graph and replayed, with
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch.func import grad_and_value, vmap
 from adabest import random
 from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
-from adabest.engine.gpu.kernels.buffers import Direction, Pace, Rates, Source
+from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Rates, Source
 from adabest.engine.gpu.layers import (
     Allocator,
     ConvolutionWork,
@@ -96,12 +96,26 @@ class StepKind(NamedTuple):
         has_offset: Whether a client has an offset.
         has_missing: Whether batches may lack samples.
         adds_up: Whether gradients are added up, without dropout and augmentation, while parameters stay as they are.
+        has_diagonal: Whether s is a diagonal.
+        has_shift: Whether gradients are taken at a fixed shift from the parameters.
+        has_radius: Whether they are taken at a distance along themselves.
+        has_anchor: Whether the gradient at another point is subtracted.
+        has_previous: Whether that is the point before the last step.
+        has_momentum: Whether directions are summed up from step to step.
+        has_adam: Whether the optimiser is Adam.
     """
 
     has_codes: bool
     has_offset: bool
     has_missing: bool = False
     adds_up: bool = False
+    has_diagonal: bool = False
+    has_shift: bool = False
+    has_radius: bool = False
+    has_anchor: bool = False
+    has_previous: bool = False
+    has_momentum: bool = False
+    has_adam: bool = False
 
 
 ADDING_UP = StepKind(has_codes=False, has_offset=False, has_missing=True, adds_up=True)
@@ -124,6 +138,10 @@ class Cohort:
         counts: The number of samples over which the gradients of each step are a mean, int32 ``[steps, clients]``;
             None if no batch lacks any.
         adds_up: Whether gradients are added up; then η is −1, and there is no offset, clip or decay.
+        extras: What steps have beside the affine correction, by the names in ``StepKind``: vectors packed, numbers
+            ``[clients]``. ``diagonal``, ``shift``, ``radius``, ``anchor`` (the first one, where it is the point before
+            the last step), ``momentum`` and ``velocity``, ``beta1``, ``beta2`` and ``eps``.
+        has_previous: Whether the anchor is the point before the last step.
     """
 
     start: Tensor
@@ -137,6 +155,8 @@ class Cohort:
     flip_crop_codes: Tensor | None
     counts: Tensor | None = None
     adds_up: bool = False
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    has_previous: bool = False
 
     @property
     def kind(self) -> StepKind:
@@ -146,6 +166,13 @@ class Cohort:
             has_offset=self.offset is not None,
             has_missing=self.counts is not None,
             adds_up=self.adds_up,
+            has_diagonal="diagonal" in self.extras,
+            has_shift="shift" in self.extras,
+            has_radius="radius" in self.extras,
+            has_anchor="anchor" in self.extras,
+            has_previous=self.has_previous,
+            has_momentum="momentum" in self.extras,
+            has_adam="beta1" in self.extras,
         )
 
 
@@ -179,6 +206,7 @@ class Program:
             rho=allocate(),
             squares=allocate(setting.packing.slots),
         )
+        self._one, self._nothing = allocate().fill_(1.0), allocate()
         self._rates = Rates(allocate(), allocate(), allocate())
         self._keys = (allocate(kind=torch.int64), allocate(kind=torch.int64), allocate(kind=torch.int64))
         self._source = Source(
@@ -196,6 +224,7 @@ class Program:
         inputs = operand if setting.inputs.dtype != torch.int64 else torch.int64  # ids stay what they are
         self._x = allocate(batch, *self._input_shape.stored, kind=inputs)
         self._of_scores = allocate(batch, *stored_scores(setting), kind=operand)
+        self._extras: dict[str, Tensor] = {}  # buffers that only some kinds of steps need
         self._works = self._build()
         self._graphs: dict[StepKind, torch.cuda.CUDAGraph] = {}
         # Gradients of weights need nothing from each other, and some wait for memory where others compute.
@@ -205,6 +234,11 @@ class Program:
     def bytes(self) -> int:
         """The bytes of its buffers; what functional layers allocate in a step isn't counted."""
         return self._allocator.bytes
+
+    @property
+    def extra_bytes(self) -> int:
+        """The bytes of the buffers that only some kinds of steps need."""
+        return sum(buffer.nbytes for buffer in self._extras.values())
 
     def run_dry_step(self, kind: StepKind) -> None:
         """Runs one dry step, which raises what torch can't do for many clients at once, or can't capture.
@@ -277,8 +311,40 @@ class Program:
             given.append((self._offset, cohort.offset))
         if cohort.flip_crop_codes is not None and self._source.flip_crop_codes is not None:
             given.append((self._source.flip_crop_codes[:steps].transpose(0, 1), cohort.flip_crop_codes.transpose(0, 1)))
+        given += [(self._extra(name), value) for name, value in cohort.extras.items()]
         for own, value in given:
             own[:clients].copy_(value)
+        if cohort.kind.has_adam:
+            for name in ("first", "second"):
+                self._extra(name).zero_()
+            self._extra("powers").fill_(1.0)
+
+    def velocities(self) -> Tensor:
+        """The last m of each client, packed, after a training with momentum; in memory that the next call reuses."""
+        return self._extras["velocity"]
+
+    def _extra(self, name: str) -> Tensor:
+        """A buffer that only some kinds of steps need, made when it is first asked for."""
+        if name not in self._extras:
+            size, allocate = self._setting.packing.size, self._allocator
+            match name:
+                case "powers":  # β₁ᵏ and β₂ᵏ, exact enough to be subtracted from 1
+                    made = allocate(kind=torch.float64, first=(2,))
+                case "radius" | "momentum" | "beta1" | "beta2" | "eps" | "unbiased1" | "unbiased2":
+                    made = allocate()
+                case "anchor" | "point":
+                    made = allocate(size, kind=self._setting.operand)
+                case _:
+                    made = allocate(size)
+            self._extras[name] = made
+        return self._extras[name]
+
+    def _carried(self, kind: StepKind) -> list[Tensor]:
+        """The buffers that go from step to step, beside the copy of the parameters in another precision."""
+        names = ["velocity"] if kind.has_momentum else []
+        names += ["anchor"] if kind.has_previous else []
+        names += ["first", "second", "powers"] if kind.has_adam else []
+        return [self._moved(kind), *map(self._extra, names)]
 
     def _moved(self, kind: StepKind) -> Tensor:
         """What a step writes: the parameters, or the sum of gradients, in the buffer of offsets, which they lack."""
@@ -294,8 +360,8 @@ class Program:
 
     def _capture(self, kind: StepKind) -> torch.cuda.CUDAGraph:
         """Captures a step as a CUDA graph, after its kernels are compiled and tried; what it writes is put back."""
-        moved = self._moved(kind)
-        before = moved.clone()
+        moved, carried = self._moved(kind), self._carried(kind)
+        before = [buffer.clone() for buffer in carried]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -310,9 +376,10 @@ class Program:
         # Of this thread alone: another one may be copying a checkpoint from the GPU.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._work(kind)
-        moved.copy_(before)
+        for buffer, value in zip(carried, before, strict=True):
+            buffer.copy_(value)
         if moved is self._w and self._half is not self._w:
-            self._half.copy_(before)
+            self._half.copy_(moved)
         self._step.zero_()
         return graph
 
@@ -322,16 +389,73 @@ class Program:
         source = source if kind.has_missing else _without(source, "counts")
         direction = self._direction if kind.has_offset else _without(self._direction, "offset")
         self._gather(source, None if kind.adds_up else self._setting.augment)
-        value, before = self._x, None
         with self._dropout_off() if kind.adds_up else contextlib.nullcontext():
-            for work in self._works:
-                value = work.forward(as_input(value, before, work), self._half, self._pace, self._keys)
-                before = work
+            if kind.has_anchor:
+                self._pass(source, self._extra("anchor"), self._plain_direction(self._extra("minus")))
+            self._pass(source, self._point(kind, source), self._whole_direction(kind, direction))
+        if kind.adds_up:
+            # A step of the sum instead of the parameters, with η = −1 and neither clip nor decay.
+            total = self._moved(kind)
+            self._operators.update(replace(direction, w=total), self._pace, self._rates, total)
+        else:
+            self._update(kind, self._whole_direction(kind, direction))
+        self._step.add_(1)
+
+    def _point(self, kind: StepKind, source: Source) -> Tensor:
+        """The point where the gradient of a step is taken, in the precision of the operands."""
+        if not (kind.has_shift or kind.has_radius):
+            return self._half
+        point, operators = self._extra("point"), self._operators
+        shift = self._extra("shift") if kind.has_shift else None
+        plain = self._plain_direction(self._direction.d)
+        if kind.has_shift:
+            operators.displace(plain, self._pace, shift, None, point)
+        if kind.has_radius:
+            self._pass(source, point if kind.has_shift else self._half, plain)
+            operators.displace(plain, self._pace, shift, self._extra("radius"), point)
+        return point
+
+    def _plain_direction(self, d: Tensor) -> Direction:
+        """The direction for a gradient as it is."""
+        own = self._direction
+        return Direction(d, own.w, None, self._one, self._nothing, own.squares)
+
+    def _whole_direction(self, kind: StepKind, affine: Direction) -> Direction:
+        """The direction of a kind of step."""
+        return replace(
+            affine,
+            diagonal=self._extra("diagonal") if kind.has_diagonal else None,
+            minus=self._extra("minus") if kind.has_anchor else None,
+            momentum=self._extra("momentum") if kind.has_momentum else None,
+            velocity=self._extra("velocity") if kind.has_momentum else None,
+        )
+
+    def _update(self, kind: StepKind, direction: Direction) -> None:
+        """The step along a direction."""
+        if not (kind.has_momentum or kind.has_previous or kind.has_adam):
+            self._operators.update(direction, self._pace, self._rates, self._half)
+            return
+        moments = None
+        if kind.has_adam:
+            extra, powers = self._extra, self._extra("powers")
+            for place, name in enumerate(("1", "2")):
+                powers[place].mul_(extra(f"beta{name}"))
+                extra(f"unbiased{name}").copy_(1 - powers[place])
+            moments = Moments(*map(extra, (one.name for one in fields(Moments))))
+        previous = self._extra("anchor") if kind.has_previous else None
+        self._operators.whole_update(direction, self._pace, self._rates, self._half, previous, moments)
+
+    def _pass(self, source: Source, point: Tensor, direction: Direction) -> None:
+        """Forward and backward at a point; the gradients go into a direction, and losses into their place."""
+        value, before = self._x, None
+        for work in self._works:
+            value = work.forward(as_input(value, before, work), point, self._pace, self._keys)
+            before = work
         gradient: Tensor | None = self._loss_gradient(source, value)
         after: Work | None = None
         for work in reversed(self._works):
             assert gradient is not None
-            gradient = work.input_gradient(as_output_gradient(gradient, after, work), self._half, self._pace)
+            gradient = work.input_gradient(as_output_gradient(gradient, after, work), point, self._pace)
             with self._on_side_stream(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
             after = work
@@ -339,13 +463,6 @@ class Program:
             self._side_stream is not None and len(self._works) > 1
         ):  # a capture can't wait for a stream that it never reached
             torch.cuda.current_stream().wait_stream(self._side_stream)
-        if kind.adds_up:
-            # A step of the sum instead of the parameters, with η = −1 and neither clip nor decay.
-            total = self._moved(kind)
-            self._operators.update(replace(direction, w=total), self._pace, self._rates, total)
-        else:
-            self._operators.update(direction, self._pace, self._rates, self._half)
-        self._step.add_(1)
 
     @contextlib.contextmanager
     def _dropout_off(self) -> Iterator[None]:

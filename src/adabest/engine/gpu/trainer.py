@@ -2,8 +2,9 @@
 
 import contextlib
 import copy
+import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +128,7 @@ class GpuTrainer:
         self._most = clients_in_parallel
         self._clock = device_clock or DeviceClock()
         self._program: Program | None = None
+        self._extra_bytes = 0  # that a client has taken so far for what only some kinds of steps have
 
     @property
     def mixes_runs(self) -> bool:
@@ -170,15 +172,41 @@ class GpuTrainer:
         self._most = clients // 2
 
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
-        """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened."""
+        """Trains the clients of several runs at the same time; on a GPU, doesn't wait until that has happened.
+
+        Runs whose steps have other parts train one after another: a step has no part that its clients don't need, and
+        no client's bits depend on what others need.
+        """
         self._enlarge(int(jobs[0].table.host_steps.max()), *(job.task.most_steps for job in jobs))
+        alike: dict[StepKind, list[int]] = {}
+        for place, job in enumerate(jobs):
+            alike.setdefault(self._kind(job), []).append(place)
+        results: dict[int, TrainingResult] = {}
+        for places in alike.values():
+            own = list(jobs) if len(alike) == 1 else _with_own_table([jobs[place] for place in places])
+            results.update(zip(places, self._train_alike(own, heartbeat), strict=True))
+        return [results[place] for place in range(len(jobs))]
+
+    def _train_alike(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        """Trains the clients of several runs whose steps have the same parts."""
         program = self._program_for(sum(len(job.clients) for job in jobs))
         has_offset = any(job.correction.offset is not None for job in jobs)
-        program.compile(self._kind(has_offset=has_offset), beside=lambda: self._tables(jobs[0].table))
+        kind = self._kind(jobs[0])._replace(has_offset=has_offset)
+        program.compile(kind, beside=lambda: self._tables(jobs[0].table))
         cohort = self._cohort(jobs)
         models = self._run(program, cohort, jobs, heartbeat)
-        numbers = Arrival(_summary(program, cohort))
-        return [TrainingResult(_rows(job, models), TrainingScores(job.clients, numbers, job.first)) for job in jobs]
+        self._extra_bytes = max(self._extra_bytes, program.extra_bytes // program.clients)
+        numbers, velocities = Arrival(_summary(program, cohort)), None
+        if kind.has_momentum:
+            velocities = self._setting.packing.unpack(program.velocities()[: len(models)])
+        return [
+            TrainingResult(
+                _rows(job, models),
+                TrainingScores(job.clients, numbers, job.first),
+                None if velocities is None else _rows(job, velocities),
+            )
+            for job in jobs
+        ]
 
     def _enlarge(self, drawn: int, *most: int) -> None:
         """Raises the number of steps of a program.
@@ -216,10 +244,20 @@ class GpuTrainer:
             raise
         return self._setting.packing.unpack(packed[:clients])
 
-    def _kind(self, *, has_offset: bool) -> StepKind:
-        """What steps of training are compiled for."""
-        return StepKind(
-            has_codes=self._flip_crops, has_offset=has_offset, has_missing=self._batching == "short", adds_up=False
+    def _kind(self, job: TrainingJob | None = None) -> StepKind:
+        """What steps of training are compiled for, beside offsets; affine ones by plain descent without a job."""
+        plain = StepKind(has_codes=self._flip_crops, has_offset=False, has_missing=self._batching == "short")
+        if job is None:
+            return plain
+        own = job.correction
+        return plain._replace(
+            has_diagonal=own.has_diagonal,
+            has_shift=own.shift is not None,
+            has_radius=own.has_radius,
+            has_anchor=own.has_anchor,
+            has_previous=own.previous,
+            has_momentum=own.has_momentum,
+            has_adam=job.request.training.optimizer is not None,
         )
 
     def _try_out(self) -> None:
@@ -229,7 +267,7 @@ class GpuTrainer:
             Unbatchable: If it can't be computed for many clients at once.
         """
         try:
-            Program(self._setting, 2, 1, self._device).run_dry_step(self._kind(has_offset=False))
+            Program(self._setting, 2, 1, self._device).run_dry_step(self._kind())
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -238,7 +276,9 @@ class GpuTrainer:
     def _size(self) -> int:
         """The bytes that the training of one client takes."""
         vector = self._setting.packing.size * self._setting.master.itemsize
-        return Program(self._setting, 1, self._steps, torch.device("meta")).bytes + _VECTORS * vector
+        return (
+            Program(self._setting, 1, self._steps, torch.device("meta")).bytes + _VECTORS * vector + self._extra_bytes
+        )
 
     def _program_for(self, clients: int) -> Program:
         """A program for a number of clients.
@@ -280,7 +320,7 @@ class GpuTrainer:
         return Cohort(
             start=self._packed(jobs, [correction.start for correction in corrections]),
             offset=offset,
-            scale=numbers([correction.scale for correction in corrections]),
+            scale=numbers([1.0 if c.has_diagonal else c.scale for c in corrections]),
             rho=numbers([correction.rho for correction in corrections]),
             rates=Rates(
                 eta=numbers([job.eta for job in jobs]),
@@ -292,7 +332,36 @@ class GpuTrainer:
             chosen=chosen,
             flip_crop_codes=codes,
             counts=(chosen != MISSING).sum(dim=2, dtype=torch.int32) if self._batching == "short" else None,
+            extras=self._extras(jobs, numbers),
+            has_previous=corrections[0].previous,
         )
+
+    def _extras(self, jobs: Sequence[TrainingJob], numbers: Callable[[Sequence[Any]], Tensor]) -> dict[str, Tensor]:
+        """What steps have beside the affine correction; see ``Cohort.extras``. All jobs have the same."""
+        kind, corrections = self._kind(jobs[0]), [job.correction for job in jobs]
+        found: dict[str, Tensor] = {}
+
+        def pack(name: str, vectors: Sequence[Any]) -> None:
+            found[name] = self._packed(jobs, vectors)
+
+        if kind.has_diagonal:
+            pack("diagonal", [own.scale for own in corrections])
+        if kind.has_shift:
+            pack("shift", [own.shift for own in corrections])
+        if kind.has_radius:
+            found["radius"] = numbers([own.radius for own in corrections])
+        if kind.has_anchor:
+            pack("anchor", [own.start if own.anchor is None else own.anchor for own in corrections])
+        if kind.has_momentum:
+            start = corrections[0].start
+            nothing = start.new_zeros(start.shape[-1])
+            found["momentum"] = numbers([own.momentum for own in corrections])
+            pack("velocity", [nothing if own.velocity is None else own.velocity for own in corrections])
+        if kind.has_adam:
+            optimisers = [job.request.training.optimizer for job in jobs]
+            for name in ("beta1", "beta2", "eps"):
+                found[name] = numbers([getattr(one, name) for one in optimisers])
+        return found
 
     def _cohort_at_start(self, jobs: Sequence[TrainingJob]) -> Cohort:
         """The clients of all jobs, whose gradients at their starts are to be added up."""
@@ -329,6 +398,13 @@ class GpuTrainer:
         chosen = operators.chosen_samples(table, batch, self._batching)
         codes = operators.flip_crop_codes(table.keys, len(chosen), batch) if self._flip_crops else None
         return chosen, codes
+
+
+def _with_own_table(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """Jobs out of a larger table, with a table of their own clients alone."""
+    table = jobs[0].table.rows([slice(job.first, job.first + len(job.clients)) for job in jobs])
+    firsts = itertools.accumulate((len(job.clients) for job in jobs), initial=0)
+    return [job._replace(table=table, first=first) for job, first in zip(jobs, firsts, strict=False)]
 
 
 def _rows(job: TrainingJob, of_all: Tensor) -> Tensor:

@@ -4,7 +4,9 @@ import math
 
 from adabest.data.augmentation import AUGMENTATIONS
 from adabest.data.dataset import Dataset
+from adabest.engine.local_step import parse_optimizer
 from adabest.engine.memory_tiers import parse_size
+from adabest.engine.step_numbers import check_local_steps, most_steps
 from adabest.federation.partition import NATURAL
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.demand import Demand, refuse_many_threads
@@ -25,6 +27,8 @@ def check_ranges(config: Config) -> None:
         if setting.meaning.size:
             parse_size(name, value)
     AUGMENTATIONS.find(str(config.augmentation))
+    check_local_steps(config.local_steps)
+    parse_optimizer(config.local_optimizer)
 
 
 def refuse_absurd(config: Config, dataset: Dataset) -> None:
@@ -39,6 +43,7 @@ def refuse_absurd(config: Config, dataset: Dataset) -> None:
     Demand(
         epochs=config.epochs,
         batch_size=config.batch_size or dataset.defaults.batch_size,
+        drawn_steps=most_steps(config.local_steps),
         largest=largest,
         clients=1,
         inputs=inputs,

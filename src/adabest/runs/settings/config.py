@@ -224,13 +224,22 @@ class Config:
         ),
     ] = None
     local_steps: Annotated[
-        Literal["own", "mean"],
+        str,
         Meaning(
             "training",
-            "Steps of a client in a round: own, its own number, or mean, for every client the number of a client of "
-            "mean size.",
+            "Steps of a client in a round: own, its own number, mean, for every client the number of a client of mean "
+            "size, or uniform:1:5, a number from 1 to 5 that is drawn for each client and round.",
         ),
     ] = "own"
+    local_optimizer: Annotated[
+        str,
+        Meaning(
+            "training",
+            "Optimiser of local training: sgd or adam, with options as in adam,beta1=0.9,beta2=0.999,eps=1e-8. Its "
+            "state begins with zero in every round.",
+            added_later=True,
+        ),
+    ] = "sgd"
     bad_replies: Annotated[
         Literal["quarantine", "stop"],
         Meaning(

@@ -32,6 +32,7 @@ class Demand:
         clients: How many clients have their tables in memory at a time.
         inputs: The numbers of one input.
         held_out: The bytes of the inputs of all validation clients, which are gathered to be evaluated.
+        drawn_steps: The largest number of steps that can be drawn; None where each client has its own.
     """
 
     epochs: int
@@ -40,11 +41,12 @@ class Demand:
     clients: int
     inputs: int
     held_out: int
+    drawn_steps: int | None = None
 
     @property
     def steps(self) -> int:
-        """K_i of the largest client."""
-        return self.epochs * int(batches_per_epoch(self.largest, self.batch_size))
+        """K_i of the largest client, or the largest that can be drawn."""
+        return self.drawn_steps or self.epochs * int(batches_per_epoch(self.largest, self.batch_size))
 
     def bytes(self) -> dict[str, int]:
         """The memory that a round takes beside models and data, by what takes it."""
@@ -57,17 +59,22 @@ class Demand:
             "inputs that are evaluated": 2 * _EVALUATED * self.inputs * _NUMBER,
         }
 
+    def _reason(self) -> str:
+        if self.drawn_steps is not None:
+            return "the largest number that may be drawn"
+        return f"{self.epochs:,} epochs of {self.largest:,} samples in batches of {self.batch_size:,}"
+
     def refuse_absurd(self) -> None:
         """Refuses a round that could never end, or would take more memory than there is.
 
         Raises:
             InputError: With the estimate, and which settings to lower.
         """
+        own = self.drawn_steps is None
         if self.steps > MOST_STEPS:
             raise InputError(
-                f"a client would make {self.steps:,} local steps in a round ({self.epochs:,} epochs of "
-                f"{self.largest:,} samples in batches of {self.batch_size:,}); at most {MOST_STEPS:,} are taken. "
-                "Lower epochs, or raise batch_size"
+                f"a client would make {self.steps:,} local steps in a round ({self._reason()}); at most "
+                f"{MOST_STEPS:,} are taken. {'Lower epochs, or raise batch_size' if own else 'Lower local_steps'}"
             )
         advice = "lower epochs, batch_size, clients_in_parallel or validation_clients"
         refuse_beyond_memory("a round", self.bytes(), advice)

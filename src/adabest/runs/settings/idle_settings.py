@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adabest.data.loading import uses_data_dir
+from adabest.engine.step_numbers import most_steps
 from adabest.federation.partition import NATURAL
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.sampling import SAMPLERS
@@ -82,7 +83,7 @@ def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
             yield "alpha", f"partition {partition} has no Dirichlet priors; dirichlet and dirichlet-legacy have"
         if partition != "shards":
             yield "shards", f"partition {partition} cuts no shards; partition shards does"
-        if partition != NATURAL and config.unbalance == 0:
+        if partition != NATURAL and config.unbalance == 0 and most_steps(config.local_steps) is None:
             yield "local_steps", "all clients have the same number of samples, and so the same number of steps"
     if config.sampler in SAMPLERS.builtin and _takes_everyone(config):
         share = f"with participation = {config.participation:g}"

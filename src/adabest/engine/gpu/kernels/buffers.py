@@ -20,7 +20,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class Direction:
-    """The corrected gradients of all clients, d = s ∇L + o + ρ w, and what they are computed from.
+    """The corrected gradients of all clients, d = s ⊙ (∇L − minus) + o + ρ w, and what they are computed from.
+
+    What is None exists in no kernel. Where b = 1, m is added to d, which is then the sum that is clipped.
 
     Attributes:
         d: The result, ``[clients, packed parameters]``.
@@ -30,6 +32,10 @@ class Direction:
         rho: ρ, ``[clients]``.
         squares: Partial sums of d², ``[clients, slots]``: each slot belongs to one program of one kernel, so nothing
             needs atomic additions and the sum is always the same.
+        diagonal: The part of s that is a diagonal.
+        minus: The gradient at the anchor.
+        momentum: b, ``[clients]``.
+        velocity: m.
     """
 
     d: Tensor
@@ -38,6 +44,33 @@ class Direction:
     scale: Tensor
     rho: Tensor
     squares: Tensor
+    diagonal: Tensor | None = None
+    minus: Tensor | None = None
+    momentum: Tensor | None = None
+    velocity: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What Adam needs of each client.
+
+    Attributes:
+        first: The running mean of directions, ``[clients, packed parameters]``.
+        second: That of their squares.
+        beta1: β₁, ``[clients]``.
+        beta2: β₂, ``[clients]``.
+        eps: ε, ``[clients]``.
+        unbiased1: 1 − β₁ᵏ of the current step k, ``[clients]``.
+        unbiased2: 1 − β₂ᵏ, ``[clients]``.
+    """
+
+    first: Tensor
+    second: Tensor
+    beta1: Tensor
+    beta2: Tensor
+    eps: Tensor
+    unbiased1: Tensor
+    unbiased2: Tensor
 
 
 @dataclass(frozen=True)

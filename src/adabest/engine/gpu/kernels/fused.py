@@ -15,6 +15,8 @@ class Fused:
     fold = staticmethod(updates.fold)
     correct = staticmethod(updates.correct)
     update = staticmethod(updates.update)
+    whole_update = staticmethod(updates.whole_update)
+    displace = staticmethod(updates.displace)
     slots = staticmethod(updates.slots)
     linear_slots = staticmethod(linear.linear_slots)
     compile_together = staticmethod(launches.compile_together)

@@ -21,6 +21,7 @@ _NUMBERS = {
     "step", "steps", "scale", "rho", "eta", "clip", "decay",
     "chosen", "codes", "counts", "labels", "losses", "right", "mean", "deviation",
     "seed", "round_number", "client", "samples", "starts",
+    "momentum", "radius", "beta1", "beta2", "eps", "unbiased1", "unbiased2",
 }  # fmt: skip
 _only_compiles: ContextVar[bool] = ContextVar("_only_compiles", default=False)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
 from adabest.engine.gpu.kernels.launches import jit, launch
-from adabest.engine.gpu.kernels.updates import corrected
+from adabest.engine.gpu.kernels.updates import corrected, pointers, presence
 from adabest.engine.shapes import LinearShape
 
 
@@ -71,10 +71,11 @@ def _input_gradient(
 
 @jit
 def _weight_gradient(
-    x, dy, d, w, offset, scale, rho, squares, step, steps,
+    x, dy, d, w, offset, diagonal, minus, velocity, scale, rho, momentum, squares, step, steps,
     parameters, weight, bias, slots, slot, bias_slot,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STORED: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_OFFSET: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_OFFSET: tl.constexpr, HAS_DIAGONAL: tl.constexpr, HAS_MINUS: tl.constexpr,
+    HAS_VELOCITY: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_BATCH: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_INPUTS: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
@@ -99,14 +100,20 @@ def _weight_gradient(
     first = client * parameters
     mask = known[:, None] & some[None, :]
     place = weight + output[:, None] * INPUTS + k[None, :]
-    result = corrected(total, first, place, mask, w, offset, scale, rho, client, HAS_OFFSET)
+    result = corrected(
+        total, first, place, mask, w, offset, diagonal, minus, velocity, scale, rho, momentum, client,
+        HAS_OFFSET, HAS_DIAGONAL, HAS_MINUS, HAS_VELOCITY,
+    )  # fmt: skip
     tl.store(d + first + place, result, mask=mask)
     tl.store(
         squares + client * slots + slot + tl.program_id(0), tl.sum(tl.sum(tl.where(mask, result * result, 0.0), 1), 0)
     )
     if HAS_BIAS:
         if tl.program_id(0) % input_blocks == 0:
-            bias_result = corrected(sums, first, bias + output, known, w, offset, scale, rho, client, HAS_OFFSET)
+            bias_result = corrected(
+                sums, first, bias + output, known, w, offset, diagonal, minus, velocity, scale, rho, momentum, client,
+                HAS_OFFSET, HAS_DIAGONAL, HAS_MINUS, HAS_VELOCITY,
+            )  # fmt: skip
             tl.store(d + first + bias + output, bias_result, mask=known)
             square = tl.sum(tl.where(known, bias_result * bias_result, 0.0), 0)
             tl.store(squares + client * slots + bias_slot + output_block, square)
@@ -164,12 +171,11 @@ def linear_weight_gradient(
     block_inputs, block_outputs = _weight_blocks(shape)
     launch(
         _weight_gradient, (linear_slots(shape)[0], clients),
-        x, dy, direction.d, direction.w, direction.d if direction.offset is None else direction.offset,
-        direction.scale, direction.rho, direction.squares, pace.step, pace.steps,
+        x, dy, *pointers(direction), pace.step, pace.steps,
         direction.d.stride(0), weight.start, 0 if bias is None else bias.start,
         direction.squares.stride(0), weight.slot, 0 if bias is None else bias.slot,
         batch, shape.inputs, shape.outputs, shape.stored_outputs,
-        bias is not None, direction.offset is not None, precision,
+        bias is not None, *presence(direction), precision,
         _batch_block(batch), block_outputs, block_inputs,
         num_warps=WEIGHT_BLOCKS[2], num_stages=2,
     )  # fmt: skip

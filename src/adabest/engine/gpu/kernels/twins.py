@@ -13,7 +13,7 @@ from torch.nn import functional
 from adabest.data.augmentation import decode_flip_crop
 from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
-from adabest.engine.gpu.kernels.buffers import Direction, Pace, Parts, Rates, Region, Source
+from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Parts, Rates, Region, Source
 from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
 from adabest.federation.batches import MISSING, Batching
 
@@ -175,10 +175,19 @@ def fold(
 
 def correct(direction: Direction, pace: Pace, region: Region, gradient: Tensor) -> None:
     """Puts a gradient ``[clients, size]`` into the direction, corrected."""
-    corrected = direction.scale[:, None] * gradient.to(direction.d.dtype)
+    own = gradient.to(direction.d.dtype)
+    if direction.minus is not None:
+        own = own - region.of(direction.minus)
+    corrected = direction.scale[:, None] * own
+    if direction.diagonal is not None:
+        corrected = corrected * region.of(direction.diagonal)
     if direction.offset is not None:
         corrected = corrected + region.of(direction.offset)
-    region.of(direction.d).copy_(corrected + direction.rho[:, None] * region.of(direction.w))
+    corrected = corrected + direction.rho[:, None] * region.of(direction.w)
+    if direction.momentum is not None and direction.velocity is not None:
+        adds_up = (direction.momentum == 1)[:, None]
+        corrected = torch.where(adds_up, corrected + region.of(direction.velocity), corrected)
+    region.of(direction.d).copy_(corrected)
 
 
 def linear(shape: LinearShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor) -> None:
@@ -272,14 +281,75 @@ def update(direction: Direction, pace: Pace, rates: Rates, half: Tensor) -> None
         half: A copy of the parameters in the precision of the operands; w itself where that is the same.
     """
     d, w = direction.d, direction.w
-    norm = torch.linalg.vector_norm(d, dim=1)
-    # A norm too large for a number must end the run, not shrink the step to nothing.
-    factor = torch.where(torch.isinf(norm), torch.nan, (rates.clip / norm).clamp(max=1.0))
-    factor = torch.where(torch.isinf(rates.clip), 1.0, factor)
+    factor = _clip_factor(d, rates)
     moved = w - rates.eta[:, None] * (factor[:, None] * d + rates.decay[:, None] * w)
     torch.where((pace.step < pace.steps)[:, None], moved, w, out=w)
     if half is not w:
         half.copy_(w)
+
+
+def _clip_factor(d: Tensor, rates: Rates) -> Tensor:
+    norm = torch.linalg.vector_norm(d, dim=1)
+    # A norm too large for a number must end the run, not shrink the step to nothing.
+    factor = torch.where(torch.isinf(norm), torch.nan, (rates.clip / norm).clamp(max=1.0))
+    return torch.where(torch.isinf(rates.clip), 1.0, factor)
+
+
+def whole_update(
+    direction: Direction, pace: Pace, rates: Rates, half: Tensor, previous: Tensor | None, moments: Moments | None
+) -> None:
+    """One step with momentum, by Adam, or with an anchor that is the point before, for clients that still train.
+
+    m ← b m + clip(d), or m ← d where b = 1, of which the step is clip(d); w ← w − η (m + (λ + ρ′) w).
+
+    Args:
+        direction: d, w, and m if there is momentum.
+        pace: Who is still training.
+        rates: η, the clip and the decay.
+        half: A copy of the parameters in the precision of the operands; w itself where that is the same.
+        previous: Where the point before the step is written; None for nowhere.
+        moments: What Adam needs, which gets m; None for plain descent.
+    """
+    d, w, trains = direction.d, direction.w, (pace.step < pace.steps)[:, None]
+    move = _clip_factor(d, rates)[:, None] * d
+    if direction.momentum is not None and direction.velocity is not None:
+        adds_up = (direction.momentum == 1)[:, None]
+        velocity = torch.where(adds_up, d, direction.momentum[:, None] * direction.velocity + move)
+        move = torch.where(adds_up, move, velocity)
+        torch.where(trains, velocity, direction.velocity, out=direction.velocity)
+    if moments is not None:
+        beta1, beta2 = moments.beta1[:, None], moments.beta2[:, None]
+        first = beta1 * moments.first + (1 - beta1) * move
+        second = beta2 * moments.second + (1 - beta2) * move.square()
+        root = (second / moments.unbiased2[:, None]).sqrt() + moments.eps[:, None]
+        move = first / moments.unbiased1[:, None] / root
+        torch.where(trains, first, moments.first, out=moments.first)
+        torch.where(trains, second, moments.second, out=moments.second)
+    if previous is not None:
+        previous.copy_(w)  # of a client that is done nobody asks for it
+    moved = w - rates.eta[:, None] * (move + rates.decay[:, None] * w)
+    torch.where(trains, moved, w, out=w)
+    if half is not w:
+        half.copy_(w)
+
+
+def displace(direction: Direction, pace: Pace, shift: Tensor | None, radius: Tensor | None, point: Tensor) -> None:
+    """The point where the gradient is taken: w + shift + r g / ‖g‖.
+
+    Args:
+        direction: w; as d, the gradient g, if there is a radius.
+        pace: Who is still training.
+        shift: A fixed shift, ``[clients, packed parameters]``; None for none.
+        radius: r, ``[clients]``; None for none.
+        point: The result, in the precision of the operands.
+    """
+    moved = direction.w if shift is None else direction.w + shift
+    if radius is not None:
+        norm = torch.linalg.vector_norm(direction.d, dim=1)
+        # A gradient of zero has no direction. A norm too large for a number must end the run.
+        factor = torch.where(norm == 0, 0.0, torch.where(torch.isinf(norm), torch.nan, radius / norm))
+        moved = moved + factor[:, None] * direction.d
+    point.copy_(moved)
 
 
 def parts(shape: ConvolutionShape, images: int) -> Parts:
