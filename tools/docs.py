@@ -178,7 +178,7 @@ def _families() -> str:
         rows = [
             (
                 f"`{of.name}`",
-                of.term and f"`{of.term}`",
+                f"`{of.term}`" if of.term else "–",
                 of.down,
                 of.up,
                 of.client,
