@@ -88,7 +88,7 @@ from torch import Tensor
 
 from adabest.algorithms.forms import Form, forms_of
 from adabest.errors import InputError, nearest
-from adabest.models.part import Part
+from adabest.model_part import Part
 from adabest.noise import NoiseKey
 
 Scalar = float | Tensor  # a tensor of shape [..., 1]

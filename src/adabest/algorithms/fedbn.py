@@ -10,7 +10,7 @@ from adabest.algorithms.base import ClientContext, Nothing, Replies, ServerConte
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.forms import Model
 from adabest.algorithms.partly_private import PartlyPrivate
-from adabest.models.part import Part
+from adabest.model_part import Part
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class FedBN(PartlyPrivate):
         """θ_i."""
 
         model: Model
+
+    @property
+    def stackable(self) -> bool:
+        return True
 
     def private_part(self) -> Part:
         return Part(normalisation=True)

@@ -10,7 +10,7 @@ from adabest.algorithms.base import ClientContext, Nothing, Replies, ServerConte
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.partly_private import PartlyPrivate
 from adabest.errors import InputError
-from adabest.models.part import Part
+from adabest.model_part import Part
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class FedPer(PartlyPrivate):
         check_count("layers", self.layers)
         if self.private and not all(self.private.split("+")):
             raise InputError(f"private = {self.private!r}: it should be names that are joined by +, as in 3.*+5.bias")
+
+    @property
+    def stackable(self) -> bool:
+        return True
 
     def idle(self) -> Mapping[str, str]:
         return {"layers": "private says what is private"} if self.private else {}

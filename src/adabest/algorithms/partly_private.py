@@ -29,10 +29,6 @@ class PartlyPrivate(Algorithm):
 
     Message = FedAvg.Message
 
-    @property
-    def stackable(self) -> bool:
-        return True
-
     def client_init(self, cloud: Tensor) -> Client:
         return self.Client(cloud)
 

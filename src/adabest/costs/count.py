@@ -31,6 +31,7 @@ from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sections import Section
 from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
+from adabest.model_part import Parameter
 from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
 from adabest.runs.settings.run_plan import labelled
 from adabest.tasks.base import no_heartbeat
@@ -105,13 +106,16 @@ class CountedCosts:
     baseline: AlgorithmCosts
 
 
-def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> CountedCosts:
+def count_costs(
+    algorithms: Sequence[str | Algorithm] | None, sizes: Sizes, named: Sequence[Parameter] = ()
+) -> CountedCosts:
     """Counts what a round costs.
 
     Args:
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for the paper's and their
             variants.
         sizes: What the formulas are to be evaluated for.
+        named: The model's parameters by name, if it is known.
 
     Raises:
         InputError: If there is no such algorithm, or there is no formula for its costs.
@@ -120,13 +124,13 @@ def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> C
     check_algorithms(chosen)
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(chosen).items()}
     counted = {
-        label: _costs(label, algorithm, sizes.precision, _private_numbers(algorithm, sizes))
+        label: _costs(label, algorithm, sizes.precision, _private_numbers(algorithm, named))
         for label, algorithm in made.items()
     }
     return CountedCosts(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision, _ZERO))
 
 
-def _private_numbers(algorithm: Algorithm, sizes: Sizes) -> Formula:
+def _private_numbers(algorithm: Algorithm, named: Sequence[Parameter]) -> Formula:
     """q: its number, or the symbol where the model isn't known.
 
     Raises:
@@ -135,7 +139,7 @@ def _private_numbers(algorithm: Algorithm, sizes: Sizes) -> Formula:
     part = algorithm.private_part()
     if part is None:
         return _ZERO
-    return int(part.mask(sizes.named).sum()) + _ZERO if sizes.named else symbol("q")
+    return int(part.mask(named).sum()) + _ZERO if named else symbol("q")
 
 
 def _costs(label: str, algorithm: Algorithm, precision: Precision, private: Formula) -> AlgorithmCosts:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from adabest.models.part import Part
+from adabest.model_part import Part
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.metric import ACCURACY, Metric
 

@@ -31,8 +31,8 @@ from adabest.engine.state import Snapshot
 from adabest.errors import AdabestError, InputError
 from adabest.federation.partition import Partition, Scheme, cut
 from adabest.federation.roster import Attendance
+from adabest.model_part import Part
 from adabest.models.factory import build_model
-from adabest.models.part import Part
 from adabest.registry import naming
 from adabest.runs.build import make_batched_engine
 from adabest.runs.settings.algorithm_specification import make_algorithm

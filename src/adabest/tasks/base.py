@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from adabest.models.part import Part
+from adabest.model_part import Part
 from adabest.tasks.objectives.metric import Metric
 
 Heartbeat = Callable[[], None]

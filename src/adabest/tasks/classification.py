@@ -22,9 +22,9 @@ from adabest.data.synthetic import SyntheticInputs
 from adabest.errors import InputError
 from adabest.federation.batches import MISSING, Batching, batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
+from adabest.model_part import Part
 from adabest.models.keyed import set_dropout_key
-from adabest.models.part import Part, parameters_of
-from adabest.models.vector import VectorModel
+from adabest.models.vector import VectorModel, parameters_of
 from adabest.random import Purpose
 from adabest.registry import Registry
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat

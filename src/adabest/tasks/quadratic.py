@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adabest.models.part import Parameter, Part
+from adabest.model_part import Parameter, Part
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.metric import ACCURACY, Metric
 

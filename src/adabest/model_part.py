@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from adabest.errors import InputError, nearest
-
-# All of them normalise over something; the base of BatchNorm is that of InstanceNorm, too.
-_NORMALISING = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 @dataclass(frozen=True)
@@ -76,17 +73,6 @@ class Part:
             raise InputError(f"that is the whole model, and nothing of it would be shared; it has {names}")
         sizes = torch.tensor([one.size for one in parameters])
         return torch.repeat_interleave(torch.tensor(inside), sizes)
-
-
-def parameters_of(module: nn.Module) -> list[Parameter]:
-    """The parameters of a module that are trained, in the order of ``module.named_parameters()``."""
-    layers = dict(module.named_modules())
-    found = []
-    for name, tensor in module.named_parameters():
-        if tensor.requires_grad:
-            layer = layers[name.rpartition(".")[0]]
-            found.append(Parameter(name, tensor.numel(), isinstance(layer, _NORMALISING)))
-    return found
 
 
 def _matches(name: str, pattern: str) -> bool:
