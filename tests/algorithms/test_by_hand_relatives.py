@@ -16,14 +16,17 @@ from adabest.algorithms.aide import Aide
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.dane import Dane
+from adabest.algorithms.ditto import Ditto
 from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavgm import FedAvgM
+from adabest.algorithms.fedbn import FedBN
 from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
 from adabest.algorithms.fedexp import FedExP
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedper import FedPer
 from adabest.algorithms.fedsplit import FedSplit
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.mimelite import MimeLite
@@ -141,6 +144,6 @@ def test_a_new_client_of_fedsplit_starts_at_the_cloud_model_by_hand() -> None:
 
 
 def test_every_algorithm_beside_the_core_was_worked_out_by_hand() -> None:
-    single = {FedNova, Mifa, FedDC}
+    single = {FedNova, Mifa, FedDC, FedPer, FedBN, Ditto}  # the last three in test_personal_algorithms.py
     others = {kind for name, kind in ALGORITHMS.builtin.items() if name not in CORE}
     assert others == {type(case[0]) for case in BY_HAND} | single

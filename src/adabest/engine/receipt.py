@@ -87,7 +87,7 @@ def receive(request: Request, answers: Answers, gate: Gate, remembered: Tensor |
             everyone,
             lambda: (reduce_replies(request.algorithm.means, answers.clients, answers.replies), None),
         )
-    facts = inspect(columns, request.message.cloud, answers.replies)
+    facts = inspect(columns, request.message.cloud, answers.replies, len(answers.clients))
     verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults)
     answers = with_sound_states(request, answers)
 
