@@ -5,6 +5,7 @@ The reference engine is held against loops in plain NumPy, and the other engines
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from quadratics import random_quadratics
 from side_by_side import Case, StackedEngine, assert_alike, simulate
 from small import assert_same
 from torch import Tensor
+from torch.nn import functional
 
 from adabest import random
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Work
 from adabest.algorithms.fedavg import FedAvg
+from adabest.algorithms.feddane import FedDane
 from adabest.data.augmentation import flip_crop
 from adabest.engine.lanes import advance_together
 from adabest.engine.local_step import Adam, LocalTraining
@@ -37,6 +40,7 @@ from adabest.tasks.quadratic import QuadraticTask
 CLIENTS = 4
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
 LOGISTIC = Case("logistic", (5,))
+MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
 
 each_part = pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
 
@@ -237,13 +241,36 @@ def test_the_scored_model_is_that_of_the_phase_that_has_models() -> None:
     assert not torch.equal(ditto.client_model(client), ditto.client_state(client).own)
 
 
+# --- Full gradients ---------------------------------------------------------------------------------------------------
+
+
+def test_full_gradients_on_cores_are_the_tasks_whatever_the_number_of_threads() -> None:
+    engines: list[Any] = [ReferenceEngine, *(partial(make_batched_engine, threads=threads) for threads in (1, 3))]
+    made = [simulate(FedDane(), MIXED, engine) for engine in engines]
+    for simulation in made:
+        simulation.step()
+    first, *others = (simulation.state.server.h for simulation in made)
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_an_error_in_a_full_gradient_says_where_it_happened() -> None:
+    def smaller(outputs: Tensor, y: Tensor) -> Tensor:
+        if len(y) > 7:
+            raise RuntimeError("no")
+        return functional.cross_entropy(outputs, y)
+
+    simulation = simulate(FedDane(), MLP._replace(options=(("loss", smaller),)), make_batched_engine)
+    with pytest.raises(RuntimeError, match="no") as caught:
+        simulation.step()
+    assert any(note.startswith("in round 1, client ") for note in caught.value.__notes__)
+
+
 # --- The other engines ------------------------------------------------------------------------------------------------
 
 ENGINES: dict[str, Any] = {"cpu": make_batched_engine, "stacked": StackedEngine}
 every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())
 CLIPPED = LocalTraining(clip=0.5, weight_decay=1e-2, learning_rate_decay=0.9)
 ADAM = replace(CLIPPED, learning_rate=0.01, optimizer=Adam(0.8, 0.95, 1e-4))
-MIXED = Case(odd_models.make("mixed"), (2, 6, 6))
 
 
 @every_engine

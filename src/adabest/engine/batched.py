@@ -27,7 +27,7 @@ from adabest.tasks.classification import ClassificationTask
 class BatchedEngine:
     """Trains clients side by side, or has them compute their full gradients.
 
-    Tasks that aren't classification go through the reference engine, and so do full gradients on a CPU.
+    Tasks that aren't classification go through the reference engine.
     """
 
     def __init__(

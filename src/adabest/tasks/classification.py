@@ -243,17 +243,24 @@ class ClassificationTask:
             keys = random.bits(self.seed, Purpose.AUGMENTATION, round_number, client, step, places)
             x = self.augmentation(x, keys)
         set_dropout_key(self.model.module, self.seed, round_number, client, step)
-        return self._pass(w, x, self.data.y_train[chosen])
+        return self._pass(self.model, w, x, self.data.y_train[chosen])
 
-    def full_gradient(self, w: Tensor, client: int) -> Tensor:
-        """The gradient over all samples of a client, without augmentation or dropout."""
+    def full_gradient(self, w: Tensor, client: int, model: VectorModel | None = None) -> Tensor:
+        """The gradient over all samples of a client, without augmentation or dropout.
+
+        Args:
+            w: Where.
+            client: Whose.
+            model: A copy of the task's model to compute with, so that several threads can; by default the model itself.
+        """
+        model = model or self.model
         chosen = torch.from_numpy(self.partition.of(client)).to(self._device)
         everything = max(self.objective.weight(self.data.y_train[chosen]), 1)
         total = torch.zeros_like(w)
-        with self._evaluating():
-            for part in torch.split(chosen, self._evaluation_batch):
+        with _evaluating(model):
+            for part in torch.split(chosen, self.evaluation_batch):
                 x, y = self._normalise(self.data.x_train[part]), self.data.y_train[part]
-                total += self._pass(w, x, y).gradient * (self.objective.weight(y) / everything)
+                total += self._pass(model, w, x, y).gradient * (self.objective.weight(y) / everything)
         return total
 
     def test(self, w: Tensor, heartbeat: Heartbeat = no_heartbeat) -> Scores:
@@ -345,19 +352,19 @@ class ClassificationTask:
         copied = x.to(self._dtype, copy=True) if buffer is None else buffer.copy_(x)
         return copied.sub_(self._mean).div_(self._std)
 
-    def _pass(self, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
-        self.model.load(w)
-        self.model.gradient.zero_()
-        outputs = self.model.module(x)
+    def _pass(self, model: VectorModel, w: Tensor, x: Tensor, y: Tensor) -> LocalPass:
+        model.load(w)
+        model.gradient.zero_()
+        outputs = model.module(x)
         loss = self.loss(outputs, y)
         torch.autograd.backward(loss)
-        return LocalPass(self.model.gradient, loss.detach(), self.objective.batch_value(outputs.detach(), y))
+        return LocalPass(model.gradient, loss.detach(), self.objective.batch_value(outputs.detach(), y))
 
     def _evaluate(self, w: Tensor, x: Tensor, y: Tensor, heartbeat: Heartbeat) -> "_Judged":
         self.model.load(w)
         loss, weights, sums, kept = 0.0, 0, [], []
-        size = self._evaluation_batch
-        with self._evaluating(), torch.no_grad():
+        size = self.evaluation_batch
+        with _evaluating(self.model), torch.no_grad():
             for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
                 heartbeat()
                 outputs, weight = self.model.module(self._normalise(part_x)), self.objective.weight(part_y)
@@ -368,22 +375,13 @@ class ClassificationTask:
         return _Judged(loss / max(weights, 1), torch.cat(sums), torch.cat(kept))
 
     @functools.cached_property
-    def _evaluation_batch(self) -> int:
+    def evaluation_batch(self) -> int:
         """How many samples are judged at a time: it depends on shapes alone, since the order of sums depends on it."""
         if self.objective is CLASSIFICATION:
             return _EVALUATION_BATCH
-        with self._evaluating(), torch.no_grad():
+        with _evaluating(self.model), torch.no_grad():
             outputs: Tensor = self.model.module(self.example())
         return max(1, min(_EVALUATION_BATCH, _EVALUATED_NUMBERS * len(outputs) // max(outputs.numel(), 1)))
-
-    @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Within, dropout is off. Afterwards it is on again, even if the user interrupts."""
-        self.model.module.eval()
-        try:
-            yield
-        finally:
-            self.model.module.train()
 
     def _try_out(self) -> None:
         """Applies augmentation and loss to two samples, so that what doesn't fit is refused before any long work.
@@ -424,6 +422,16 @@ class ClassificationTask:
             try_objective(self.objective, outputs.detach(), y, self.data.dataset)
         if self.own_metrics and len(self.data.y_test):
             try_own_metrics(self.own_metrics, outputs.detach(), self.data.y_test)
+
+
+@contextlib.contextmanager
+def _evaluating(model: VectorModel) -> Iterator[None]:
+    """Within, dropout is off. Afterwards it is on again, even if the user interrupts."""
+    model.module.eval()
+    try:
+        yield
+    finally:
+        model.module.train()
 
 
 def validation_samples(partition: Partition) -> np.ndarray:

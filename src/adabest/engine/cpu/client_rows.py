@@ -99,7 +99,7 @@ def client_rows(job: TrainingJob) -> Iterator[ClientRow]:
             round=round_number,
             chosen=chosen[place, : steps[place]],
             labels=labels[place, : steps[place]],
-            start=_vector(correction.start, place),
+            start=vector_of(correction.start, place),
             offset=_vector_or_none(correction.offset, place),
             scale=1.0 if correction.has_diagonal else _number(correction.scale, place),
             rho=_number(correction.rho, place),
@@ -131,10 +131,10 @@ def _parts(job: TrainingJob, place: int) -> StepParts | None:
 
 
 def _vector_or_none(value: Tensor | None, place: int) -> Tensor | None:
-    return None if value is None else _vector(value, place)
+    return None if value is None else vector_of(value, place)
 
 
-def _vector(value: Tensor, place: int) -> Tensor:
+def vector_of(value: Tensor, place: int) -> Tensor:
     """One client's vector; what has no dimension for the clients is the same for all of them."""
     return value if value.ndim == 1 else value[place]
 

@@ -1,21 +1,25 @@
 """The trainer for CPU cores: each client on one core, by the method that is fastest for its model."""
 
+import collections
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
 from adabest.engine.cpu.autograd import Replicas
-from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows
+from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows, vector_of
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.interface import TrainingScores
 from adabest.engine.layer_plan import LinearLayer, plan_layers
-from adabest.engine.trainer import TrainingJob, TrainingResult
-from adabest.errors import InputError
+from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult
+from adabest.errors import AdabestError, InputError
+from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
 from adabest.tasks.classification import ClassificationTask
 
@@ -37,12 +41,10 @@ class CpuTrainer:
     Attributes:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
-        full_gradients: None: the task computes them, one client after another.
     """
 
     mixes_runs = True
     cuts_runs_as_alone = True
-    full_gradients = None
 
     def __init__(
         self, task: ClassificationTask, clients_in_parallel: int | None = None, threads: int | None = None
@@ -62,6 +64,7 @@ class CpuTrainer:
         if task.batching == "short" and task.augmentation not in (none, flip_crop):
             by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
+        self._idle_copies: collections.deque[VectorModel] = collections.deque()
         self._threads = threads
         self._bytes = model.vector.nbytes
         self._most = clients_in_parallel or clients_at_once(self._bytes)
@@ -83,6 +86,39 @@ class CpuTrainer:
                 "training several times that; use a smaller model or batch size, or fewer lanes"
             )
         self._most = clients // 2
+
+    @property
+    def full_gradients(self) -> ClientWork:
+        """Computes the gradients of clients over all their samples, as the task does, several clients at a time."""
+        return self._full_gradients
+
+    def _full_gradients(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
+        for job in jobs:
+            _ = job.task.evaluation_batch  # is found out before there are threads
+        gradient = self._full_gradient
+        pieces = [partial(gradient, job, place) for job in jobs for place in range(len(job.clients))]
+        with malloc.freed_memory_kept():
+            done = iter(side_by_side(pieces, heartbeat, number_of_workers(self._threads)))
+        return [TrainingResult(torch.stack([next(done) for _ in job.clients]), None) for job in jobs]
+
+    def _full_gradient(self, job: TrainingJob, place: int, heartbeat: Heartbeat) -> Tensor:
+        """The gradient of one client, computed with a copy of the model that no other thread uses meanwhile."""
+        heartbeat()
+        client, task = job.clients[place], job.task
+        try:
+            model = self._idle_copies.pop()
+        except IndexError:
+            own = task.model
+            model = VectorModel(copy.deepcopy(own.module), own.vector.device, own.vector.dtype)
+        try:
+            return task.full_gradient(vector_of(job.correction.start, place), client, model)
+        except AdabestError:
+            raise
+        except Exception as error:
+            error.add_note(f"in round {job.round}, client {client}")
+            raise
+        finally:
+            self._idle_copies.append(model)
 
     def train(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """Trains the clients of several runs, a few of them at a time on each core."""

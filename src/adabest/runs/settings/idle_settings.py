@@ -92,8 +92,8 @@ def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
 
 def _takes_everyone(config: Config) -> bool:
     """Whether all clients that are present take part in every round, however they are drawn."""
-    if config.participation == 1:
-        return True
+    if not 0 < config.participation < 1:  # a share that can't be is refused when the run is built
+        return config.participation == 1
     # Of fewer clients than all, the share that rounding adds is no smaller.
     rounded = max(1, round(config.participation * config.clients)) if config.clients else 0
     return config.sampler != "bernoulli" and bool(config.clients) and rounded == config.clients
