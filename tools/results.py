@@ -58,6 +58,7 @@ _WORDS = {
     "fig-mu": "Test accuracy and norm of the cloud model over rounds, by μ",
     "fig-beta": "Test accuracy against the share of clients in a round, by β",
     "beta-auto-settings": "Test accuracy against the share of clients in a round, by β, in settings of our own",
+    "zoo": "Test accuracy of the cloud and the scored model of every algorithm, the best first",
     "population": "Clients present, test accuracy and norm of the cloud model over rounds, by population",
 }
 

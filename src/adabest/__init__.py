@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Work,
         check_range,
     )
+    from adabest.algorithms.bvr_l_sgd import BvrLSgd
     from adabest.algorithms.dane import Dane
     from adabest.algorithms.ditto import Ditto
     from adabest.algorithms.fedacg import FedACG
@@ -34,15 +35,24 @@ if TYPE_CHECKING:
     from adabest.algorithms.feddc import FedDC
     from adabest.algorithms.feddyn import FedDyn
     from adabest.algorithms.fedexp import FedExP
+    from adabest.algorithms.fedlesam import FedLESAM
     from adabest.algorithms.fednova import FedNova
     from adabest.algorithms.fedpd import FedPD
     from adabest.algorithms.fedper import FedPer
     from adabest.algorithms.fedprox import FedProx
+    from adabest.algorithms.fedsam import FedSAM
+    from adabest.algorithms.fedspeed import FedSpeed
     from adabest.algorithms.fedsplit import FedSplit
     from adabest.algorithms.forms import Count, Model, Number, Total, Vector
+    from adabest.algorithms.fsvrg import Fsvrg
     from adabest.algorithms.listing import AlgorithmListing, list_algorithms
+    from adabest.algorithms.local_momentum import LocalMomentum
     from adabest.algorithms.mifa import Mifa
+    from adabest.algorithms.mime import Mime
     from adabest.algorithms.mimelite import MimeLite
+    from adabest.algorithms.mimelite_adam import MimeLiteAdam
+    from adabest.algorithms.mofedsam import MoFedSAM
+    from adabest.algorithms.scaffnew import Scaffnew
     from adabest.algorithms.scaffold import Scaffold
     from adabest.algorithms.scaffold_gradient import ScaffoldGradient
     from adabest.algorithms.scaffold_m import ScaffoldM
@@ -105,6 +115,16 @@ _HOMES = {
     ),
     "algorithms.mifa": ("Mifa",),
     "algorithms.mimelite": ("MimeLite",),
+    "algorithms.mimelite_adam": ("MimeLiteAdam",),
+    "algorithms.bvr_l_sgd": ("BvrLSgd",),
+    "algorithms.fedlesam": ("FedLESAM",),
+    "algorithms.fedsam": ("FedSAM",),
+    "algorithms.fedspeed": ("FedSpeed",),
+    "algorithms.fsvrg": ("Fsvrg",),
+    "algorithms.local_momentum": ("LocalMomentum",),
+    "algorithms.mime": ("Mime",),
+    "algorithms.mofedsam": ("MoFedSAM",),
+    "algorithms.scaffnew": ("Scaffnew",),
     "algorithms.slowmo": ("SlowMo",),
     "algorithms.vrl_sgd": ("VrlSgd",),
     "algorithms.base": (
@@ -161,6 +181,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmCheck",
     "AlgorithmListing",
+    "BvrLSgd",
     "Callback",
     "ClientContext",
     "Comparison",
@@ -184,20 +205,28 @@ __all__ = [
     "FedDane",
     "FedDyn",
     "FedExP",
+    "FedLESAM",
     "FedNova",
     "FedPD",
     "FedPer",
     "FedProx",
+    "FedSAM",
+    "FedSpeed",
     "FedSplit",
     "FedYogi",
     "Finding",
     "Forecast",
+    "Fsvrg",
     "Illustration",
     "InputError",
     "Interrupted",
+    "LocalMomentum",
     "Metric",
     "Mifa",
+    "Mime",
     "MimeLite",
+    "MimeLiteAdam",
+    "MoFedSAM",
     "Model",
     "Nothing",
     "Number",
@@ -209,6 +238,7 @@ __all__ = [
     "Run",
     "RunList",
     "RunView",
+    "Scaffnew",
     "Scaffold",
     "ScaffoldGradient",
     "ScaffoldM",

@@ -5,7 +5,7 @@ A client's objective is ½(w − c)², so its gradient is w − c; θ_0 = 0 and 
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from quadratics import estimate, round_quadratics, run_cohorts, simulate
 
 from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
 from adabest.algorithms.aide import Aide
-from adabest.algorithms.base import Algorithm
+from adabest.algorithms.base import Algorithm, ServerContext
+from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.dane import Dane
 from adabest.algorithms.ditto import Ditto
@@ -24,12 +25,21 @@ from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
 from adabest.algorithms.fedexp import FedExP
+from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
 from adabest.algorithms.fedper import FedPer
+from adabest.algorithms.fedsam import FedSAM
+from adabest.algorithms.fedspeed import FedSpeed
 from adabest.algorithms.fedsplit import FedSplit
+from adabest.algorithms.fsvrg import Fsvrg
+from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
+from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
+from adabest.algorithms.mofedsam import MoFedSAM
+from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
 from adabest.algorithms.vrl_sgd import VrlSgd
 
@@ -75,6 +85,29 @@ BY_HAND: list[Case] = [
     (MimeLite(beta=0.5), [4], 1, [1, 2.25, 3.3125]),
     # 1: w = 2, then −2 + 1, w = 2.5, h = −1.25. 2: −¼, w = 3.875; −⅛ + ¹⁄₁₆, w = 3.90625, h = ½(2.5 − w).
     (FedACG(momentum=0.5, beta=0.5), [4], 2, [3.75, 4.609375]),
+    # 1: m = −4, w = 2; m = −2 − 2, w = 4. 2: m = −2 + 0, w = 5; m = −1 + 1.
+    (LocalMomentum(beta=0.5), [4], 2, [4, 5]),
+    # one step always: VRL-SGD's numbers
+    (Scaffnew(probability=1.0), [4, 0], 1, [1, 1.5, 1.75]),
+    # 1: h = −2; −2, then 1 − 2. 2: h = −½; −½, then ¼ − ½: the clients are alike, since they differ in c alone.
+    (Fsvrg(), [4, 0], 2, [1.5, 1.875]),
+    # η = ¼: −2, then ½ − 2
+    (Fsvrg(own_rate="by_steps"), [4, 0], 2, [0.875]),
+    # 1: m = −2, then −2 + 1. 2: m = −½, then −½ + ¼.
+    (BvrLSgd(), [4, 0], 2, [1.5, 1.875]),
+    # 1: c = −2, h = −1; −1, then ½ · ½ − 1. 2: c = −1.125, h = ½(−1.125) − ½; h, then ½ · 0.53125 + h.
+    (Mime(beta=0.5), [4, 0], 2, [0.875, 1.8046875]),
+    # 1: v = ¼, length 1: ½(−4), w = 1; h = ½(−4), v = ¾ · 16 + ¹⁄₁₆. 2: ½(−3) + ½(−2) over the new length.
+    (MimeLiteAdam(beta1=0.5, beta2=0.25, tau=0.5), [4], 1, [1, 1 + 1.25 / (math.sqrt(12.0625) + 0.5)]),
+    # 1: gradient −4, so e = −1, where it is −5. 2: −1.5, −2.5. 3: −0.25, −1.25.
+    (FedSAM(radius=1.0), [4], 1, [2.5, 3.75, 4.375]),
+    # 1: ½(−5), h = −1.25/½. 2: gradient −2.75, at e −3.75; ½(−3.75) + ½(−2.5).
+    (MoFedSAM(own_share=0.5, radius=1.0), [4], 1, [1.25, 2.8125]),
+    # 1: −5, w = 2.5; −2.5 + ½ · 2.5, w = 3.125 and h_i = h = −w, θ = w − h.
+    # 2: 3.25 + 1.5625, w = 3.84375; −1.15625 + 1.5625 + ½(w − 6.25), w = 4.2421875, h = −3.125 + 6.25 − w.
+    (FedSpeed(mu=0.5, radius=1.0), [4], 2, [6.25, 5.359375]),
+    # 1: no θ' yet. 2: from 0 to 2, so e = −1, where the gradient is −3. 3: from 2 to 3.5, so −1.5.
+    (FedLESAM(radius=1.0), [4], 1, [2, 3.5, 4.25]),
 ]
 
 
@@ -141,6 +174,36 @@ def test_a_new_client_of_fedsplit_starts_at_the_cloud_model_by_hand() -> None:
     simulation = simulate(FedSplit(), round_quadratics([[4.0], [0.0]]), eta=0.5)
     run_cohorts(simulation, [[0], [1]])
     assert float(simulation.state.cloud) == 0.0
+
+
+@dataclass(frozen=True)
+class TwoSteps(Scaffnew):
+    """Scaffnew whose coin always shows its side at the second toss."""
+
+    def common_steps(self, context: ServerContext) -> int:
+        return 2
+
+
+def test_scaffnew_divides_by_its_probability_by_hand() -> None:
+    """p/η = ½. 1: w = 3 and 0, θ = 1.5, h_i = ½(1.5 − 3) and ½ · 1.5. 2: −1.75 and ¾, then −0.875 and 0.375."""
+    simulation = simulate(TwoSteps(probability=0.25), round_quadratics([[4.0], [0.0]]), eta=0.5)
+    run_cohorts(simulation, [[0, 1], [0, 1]])
+    assert float(simulation.state.cloud) == (2.8125 + 0.9375) / 2
+    assert simulation.state.local_steps == 8
+
+
+def test_fedspeeds_absent_clients_count_by_hand() -> None:
+    """|S| = 2, and only the first client is asked: w = 2.5, h = ½(−2.5)."""
+    simulation = simulate(FedSpeed(mu=0.5, radius=1.0), round_quadratics([[4.0], [4.0]]), eta=0.5)
+    run_cohorts(simulation, [[0]])
+    assert float(simulation.state.cloud) == 3.75
+
+
+def test_fedlesam_looks_back_to_what_the_client_received_by_hand() -> None:
+    """1, client 0: to 2. 2, client 1, new and drawn to 0: to 1. 3, client 0: from 0 to 1, e = −1, gradient −4."""
+    simulation = simulate(FedLESAM(radius=1.0), round_quadratics([[4.0], [0.0]]), eta=0.5)
+    run_cohorts(simulation, [[0], [1], [0]])
+    assert float(simulation.state.cloud) == 3.0
 
 
 def test_every_algorithm_beside_the_core_was_worked_out_by_hand() -> None:

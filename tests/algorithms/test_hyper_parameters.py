@@ -40,7 +40,9 @@ OUTSIDE: dict[str, list[float]] = {
     "share": [-0.1],
     "layers": [0, -1],
     "pull": [-0.1],
-    **{f"{name}.beta": [-0.1, 1.0] for name in ("fedavgm", "slowmo", "mimelite")},
+    "radius": [-0.1],
+    "probability": [0.0, -0.1, 1.1],
+    **{f"{name}.beta": [-0.1, 1.0] for name in ("fedavgm", "slowmo", "mimelite", "mime", "local-momentum")},
 }
 ENDS: dict[str, list[float]] = {
     "mu": [0.0],
@@ -65,7 +67,9 @@ ENDS: dict[str, list[float]] = {
     "share": [0.0],
     "layers": [1],
     "pull": [0.0],
-    **{f"{name}.beta": [0.0] for name in ("fedavgm", "slowmo", "mimelite")},
+    "radius": [0.0],
+    "probability": [1e-9, 1.0],
+    **{f"{name}.beta": [0.0] for name in ("fedavgm", "slowmo", "mimelite", "mime", "local-momentum")},
 }
 
 

@@ -1,5 +1,7 @@
 """What makes one algorithm another: identities between the algorithms beside the paper's, and with the paper's."""
 
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +10,8 @@ from quadratics import assert_close, draw_cohorts, norm, random_quadratics, run,
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.aide import Aide
-from adabest.algorithms.base import Algorithm
+from adabest.algorithms.base import Algorithm, ServerContext
+from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.dane import Dane
 from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavg import FedAvg
@@ -16,10 +19,19 @@ from adabest.algorithms.fedavgm import FedAvgM
 from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddyn import FedDyn
+from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedsam import FedSAM
+from adabest.algorithms.fedspeed import FedSpeed
+from adabest.algorithms.fsvrg import Fsvrg
+from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
+from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
+from adabest.algorithms.mofedsam import MoFedSAM
+from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
 from adabest.algorithms.vrl_sgd import VrlSgd
 
@@ -125,10 +137,126 @@ def test_vrl_sgds_estimates_sum_to_zero_with_all_clients(seed: int) -> None:
     assert norm(simulation.client_state(0).h) > 1e-3
 
 
-@pytest.mark.parametrize("algorithm", [VrlSgd(), FedPD(rho=0.5), Dane(mu=0.5)], ids=str)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        VrlSgd(),
+        FedPD(rho=0.5),
+        Dane(mu=0.5),
+        Scaffnew(probability=0.4),
+        Fsvrg(),
+        BvrLSgd(),
+        Mime(beta=0.5),
+    ],
+    ids=str,
+)
 def test_clients_that_differ_meet_at_the_optimum(algorithm: Algorithm) -> None:
     """With equal samples and steps, which is what FedAvg can't."""
     task = random_quadratics(1, CLIENTS)
     states = run(simulate(algorithm, task), 60)
     assert norm(states[-1].cloud - task.optimum()) < 1e-4
     assert norm(run(simulate(FedAvg(), task), 60)[-1].cloud - task.optimum()) > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", [LocalMomentum(beta=0.0), FedSAM(radius=0.0), FedLESAM(radius=0.0)], ids=str)
+def test_what_is_left_without_momentum_or_radius_is_fedavg_bit_for_bit(algorithm: Algorithm) -> None:
+    """With clients that differ in samples and steps, of which two are asked in a round."""
+    task = random_quadratics(3, CLIENTS, unbalanced=True)
+    mine, fedavg = (run(simulate(one, task, participation=0.5, clip=1.0), ROUNDS)[-1] for one in (algorithm, FedAvg()))
+    assert torch.equal(mine.cloud, fedavg.cloud)
+
+
+def test_mofedsam_without_a_radius_is_fedcm_bit_for_bit() -> None:
+    task = random_quadratics(3, CLIENTS, unbalanced=True)
+    pair = MoFedSAM(own_share=0.3, radius=0.0), FedCM(own_share=0.3)
+    mine, theirs = (run(simulate(one, task, participation=0.5), ROUNDS)[-1] for one in pair)
+    assert torch.equal(mine.cloud, theirs.cloud)
+
+
+@few
+@given(seed=seeds, size=cohort_sizes)
+def test_mofedsam_without_everyones_momentum_is_fedsam(seed: int, size: int) -> None:
+    """With equal clients: their means weigh them otherwise."""
+    task, cohorts = random_quadratics(seed, CLIENTS), draw_cohorts(seed, CLIENTS, size, ROUNDS)
+    pair = MoFedSAM(own_share=1.0, radius=0.2), FedSAM(radius=0.2)
+    mine, theirs = (run_cohorts(simulate(one, task), cohorts)[-1] for one in pair)
+    assert_close(mine.cloud, theirs.cloud)
+
+
+@few
+@given(seed=seeds, size=cohort_sizes, mu=st.floats(min_value=0.01, max_value=0.9))
+def test_fedspeed_without_a_radius_is_feddyn(seed: int, size: int, mu: float) -> None:
+    """Whoever takes part, if all have as many samples."""
+    task, cohorts = random_quadratics(seed, CLIENTS), draw_cohorts(seed, CLIENTS, size, ROUNDS)
+    pair = FedSpeed(mu=mu, radius=0.0), FedDyn(mu=mu)
+    mine, theirs = (run_cohorts(simulate(one, task, decay=0.9), cohorts) for one in pair)
+    for one, other in zip(mine, theirs, strict=True):
+        assert_close(one.cloud, other.cloud)
+
+
+def test_fedspeed_with_a_radius_is_not_feddyn() -> None:
+    task = random_quadratics(0, CLIENTS)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (FedSpeed(mu=0.5), FedDyn(mu=0.5)))
+    assert norm(mine.cloud - theirs.cloud) > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", [Fsvrg(), BvrLSgd(), Mime(beta=0.0)], ids=str)
+@few
+@given(seed=seeds, size=cohort_sizes)
+def test_a_correction_on_batches_of_all_samples_is_feddanes(algorithm: Algorithm, seed: int, size: int) -> None:
+    """∇L(θ) of a batch is ∇L_i(θ) then, and SARAH's differences add up to SVRG's."""
+    task, cohorts = random_quadratics(seed, CLIENTS), draw_cohorts(seed, CLIENTS, size, ROUNDS)
+    mine, theirs = (run_cohorts(simulate(one, task, decay=0.9), cohorts) for one in (algorithm, FedDane(mu=0.0)))
+    for one, other in zip(mine, theirs, strict=True):
+        assert_close(one.cloud, other.cloud)
+
+
+@few
+@given(seed=seeds, beta=shares)
+def test_local_momentum_at_a_single_step_is_fedavgm(seed: int, beta: float) -> None:
+    """At a constant rate: then the mean of momenta is the momentum of means."""
+    task = replace(random_quadratics(seed, CLIENTS, unbalanced=True), paces=[1] * CLIENTS)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (LocalMomentum(beta=beta), FedAvgM(beta=beta)))
+    assert_close(mine.cloud, theirs.cloud)
+
+
+@dataclass(frozen=True)
+class ThreeSteps(Scaffnew):
+    """Scaffnew whose coin shows its side at every third toss, as it does on average."""
+
+    probability: float = 1 / 3
+
+    def common_steps(self, context: ServerContext) -> int:
+        return 3
+
+
+@few
+@given(seed=seeds)
+def test_scaffnew_with_its_mean_number_of_steps_is_vrl_sgd(seed: int) -> None:
+    task = random_quadratics(seed, CLIENTS)  # whose clients make three steps
+    mine, theirs = (run(simulate(one, task, decay=0.9), ROUNDS) for one in (ThreeSteps(), VrlSgd()))
+    for one, other in zip(mine, theirs, strict=True):
+        assert_close(one.cloud, other.cloud)
+
+
+def test_scaffnew_draws_one_number_of_steps_for_all_clients() -> None:
+    """Whatever their own are; 1/p on average, and often 1, as a coin has it."""
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    simulation, made = simulate(Scaffnew(probability=0.25), task), [0]
+    for _ in range(400):
+        simulation.step()
+        made.append(simulation.state.local_steps)
+    each = torch.tensor(made).diff()
+    assert not torch.any(each % CLIENTS)
+    drawn = each // CLIENTS
+    assert float(drawn.double().mean()) == pytest.approx(4.0, abs=0.6)  # its deviation is √12/20
+    assert float((drawn == 1).double().mean()) == pytest.approx(0.25, abs=0.08)
+    assert int(drawn.min()) == 1
+
+
+def test_mimelite_with_adam_whose_v_is_nothing_beside_tau_is_mimelite() -> None:
+    """At a rate that is 2τ times as large: v stays at τ² if β₂ is almost 1."""
+    task = random_quadratics(3, CLIENTS, unbalanced=True)
+    mine = run(simulate(MimeLiteAdam(beta1=0.7, beta2=1 - 1e-15, tau=5.0), task, eta=1.0), ROUNDS)[-1]
+    theirs = run(simulate(MimeLite(beta=0.7), task, eta=0.1), ROUNDS)[-1]
+    torch.testing.assert_close(mine.cloud, theirs.cloud, rtol=0, atol=1e-12)

@@ -40,6 +40,8 @@ def test_needs_are_told_in_words() -> None:
     assert LISTINGS["fedavg"].needs == LISTINGS["adabest"].needs == ()
     assert LISTINGS["dane"].needs == ("all clients", "full gradients")
     assert LISTINGS["mifa"].needs == ("|S|",)
+    assert LISTINGS["fedspeed"].needs == ("|S|", "two gradients")
+    assert LISTINGS["bvr-l-sgd"].needs == ("all clients", "full gradients", "two gradients")
     assert LISTINGS["fedacg"] == AlgorithmListing(
         "fedacg", "ahead", "β(w − θ)", "n", "n", "0", "n", (), "Kim et al., 2024"
     )

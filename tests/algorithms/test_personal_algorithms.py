@@ -107,14 +107,13 @@ class Plain:
         return w
 
     def mean(self, models: Models, *, by_samples: bool) -> np.ndarray:
-        weights = {i: self.counts[i] if by_samples else 1 for i in models}
-        whole: np.ndarray = sum(weights[i] * w for i, w in models.items()) / sum(weights.values())
-        return whole
+        weights = np.array([self.counts[i] if by_samples else 1 for i in models])
+        return np.asarray(weights @ np.stack(list(models.values())) / weights.sum())
 
 
 def partly_private_loop(plain: Plain, private: list[int], *, by_samples: bool) -> Loop:
     shared = [place for place in range(DIM) if place not in private]
-    x, own = plain.start.copy(), {i: plain.start[private] for i in range(CLIENTS)}
+    x, own = plain.start.copy(), dict.fromkeys(range(CLIENTS), plain.start[private])
 
     def with_own(i: int) -> np.ndarray:
         w = x.copy()
@@ -130,7 +129,7 @@ def partly_private_loop(plain: Plain, private: list[int], *, by_samples: bool) -
 
 
 def ditto_loop(plain: Plain) -> Loop:
-    x, own = plain.start, {i: plain.start for i in range(CLIENTS)}
+    x, own = plain.start, dict.fromkeys(range(CLIENTS), plain.start)
     for eta, cohort in zip(RATES, COHORTS, strict=True):
         own |= {i: plain.train(i, own[i], eta, 0.7, x) for i in cohort}
         x = plain.mean({i: plain.train(i, x, eta) for i in cohort}, by_samples=False)
@@ -200,7 +199,9 @@ def test_a_client_of_ditto_without_a_pull_learns_alone() -> None:
 
 @pytest.mark.parametrize("private", ["+", "3.*+", "a++b"])
 def test_empty_names_of_private_parameters_are_refused(private: str) -> None:
-    with pytest.raises(InputError, match=r"^private = .*it should be names that are joined by \+, as in 3\.\*\+5\.bias"):
+    with pytest.raises(
+        InputError, match=r"^private = .*it should be names that are joined by \+, as in 3\.\*\+5\.bias"
+    ):
         FedPer(private=private)
 
 

@@ -15,7 +15,8 @@ from tiny_digits import dataset, digits_task, simulate_digits
 
 from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
 from adabest.algorithms.aide import Aide
-from adabest.algorithms.base import Algorithm
+from adabest.algorithms.base import Algorithm, ServerContext
+from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.dane import Dane
 from adabest.algorithms.fedacg import FedACG
@@ -25,13 +26,23 @@ from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
 from adabest.algorithms.fedexp import FedExP
+from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedsam import FedSAM
+from adabest.algorithms.fedspeed import FedSpeed
 from adabest.algorithms.fedsplit import FedSplit
+from adabest.algorithms.fsvrg import Fsvrg
+from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
+from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
+from adabest.algorithms.mofedsam import MoFedSAM
+from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
 from adabest.algorithms.vrl_sgd import VrlSgd
+from adabest.noise import NoiseKey
 from adabest.registry import naming
 from adabest.tasks.quadratic import QuadraticTask
 
@@ -62,11 +73,24 @@ class Plain:
         return np.stack([self.gradient(i, w) for i in range(CLIENTS)])
 
     def train(
-        self, i: int, x: np.ndarray, eta: float, offset: np.ndarray, *, scale: float = 1.0, spring: float = 0.0
+        self,
+        i: int,
+        x: np.ndarray,
+        eta: float,
+        offset: np.ndarray,
+        *,
+        scale: float = 1.0,
+        spring: float = 0.0,
+        shift: float | np.ndarray = 0.0,
+        radius: float = 0.0,
     ) -> np.ndarray:
         w = x
         for _ in range(self.steps[i]):
-            w = w - eta * (scale * self.gradient(i, w) + offset + spring * (w - x))
+            point = w + shift
+            if radius:
+                ascent = self.gradient(i, w)
+                point = point + radius * ascent / np.linalg.norm(ascent)
+            w = w - eta * (scale * self.gradient(i, point) + offset + spring * (w - x))
         return w
 
     def train_all(self, x: np.ndarray, eta: float) -> np.ndarray:
@@ -243,6 +267,125 @@ def fedacg_loop(plain: Plain) -> Loop:
         yield x + 0.85 * m
 
 
+def local_momentum_loop(plain: Plain) -> Loop:
+    x, momentum = plain.start, plain.zero
+    for eta in RATES:
+        ends, momenta = [], []
+        for i in range(CLIENTS):
+            w, m = x, momentum
+            for _ in range(plain.steps[i]):
+                m = 0.7 * m + plain.gradient(i, w)
+                w = w - eta * m
+            ends.append(w)
+            momenta.append(m)
+        x, momentum = plain.share @ np.stack(ends), plain.share @ np.stack(momenta)
+        yield x
+
+
+def drawn_steps(round_number: int) -> int:
+    """K of a round, as the engine has it drawn: what is random can't be written anew."""
+    context = ServerContext(round_number, 0, eta=ETA, base_eta=ETA, noise=NoiseKey(0).in_function("common_steps"))
+    return Scaffnew(probability=0.4).common_steps(context)
+
+
+def scaffnew_loop(plain: Plain) -> Loop:
+    """As the paper has it: all iterations in a row, and an average at those where the coin says so."""
+    models, h = plain.zeros + plain.start, plain.zeros
+    for t, eta in enumerate(RATES, start=1):
+        averaging = [False] * (drawn_steps(t) - 1) + [True]
+        for coin in averaging:
+            hats = np.stack([w - eta * (plain.gradient(i, w) - h[i]) for i, w in enumerate(models)])
+            models = plain.zeros + hats.mean(axis=0) if coin else hats
+            h = h + 0.4 / eta * (models - hats)
+        yield models[0]
+
+
+def fsvrg_loop(plain: Plain) -> Loop:
+    x = plain.start
+    for eta in RATES:
+        own = plain.gradients(x)
+        offsets = plain.share @ own - own
+        x = plain.share @ np.stack([plain.train(i, x, eta / plain.steps[i], offsets[i]) for i in range(CLIENTS)])
+        yield x
+
+
+def bvr_l_sgd_loop(plain: Plain) -> Loop:
+    x = plain.start
+    for eta in RATES:
+        full = plain.gradients(x).mean(axis=0)
+        ends = []
+        for i in range(CLIENTS):
+            v, before, w = full, x, x
+            for _ in range(plain.steps[i]):
+                v = v + plain.gradient(i, w) - plain.gradient(i, before)
+                before, w = w, w - eta * v
+            ends.append(w)
+        x = np.mean(ends, axis=0)
+        yield x
+
+
+def mime_loop(plain: Plain) -> Loop:
+    x, m = plain.start, plain.zero
+    for eta in RATES:
+        own = plain.gradients(x)
+        full = own.mean(axis=0)
+        offsets = 0.3 * (full - own) + 0.7 * m
+        x = np.mean([plain.train(i, x, eta, offsets[i], scale=0.3) for i in range(CLIENTS)], axis=0)
+        m = 0.3 * full + 0.7 * m
+        yield x
+
+
+def mimelite_adam_loop(plain: Plain) -> Loop:
+    x, m, v = plain.start, plain.zero, plain.zero + 0.09
+    for eta in RATES:
+        full = plain.gradients(x).mean(axis=0)
+        root = np.sqrt(v) + 0.3
+        ends = []
+        for i in range(CLIENTS):
+            w = x
+            for _ in range(plain.steps[i]):
+                w = w - eta * (0.2 * plain.gradient(i, w) + 0.8 * m) / root
+            ends.append(w)
+        x = np.mean(ends, axis=0)
+        m, v = 0.8 * m + 0.2 * full, 0.9 * v + 0.1 * full**2
+        yield x
+
+
+def fedsam_loop(plain: Plain) -> Loop:
+    x = plain.start
+    for eta in RATES:
+        x = plain.share @ np.stack([plain.train(i, x, eta, plain.zero, radius=0.3) for i in range(CLIENTS)])
+        yield x
+
+
+def mofedsam_loop(plain: Plain) -> Loop:
+    x, delta = plain.start, plain.zero
+    for eta in RATES:
+        ends = np.stack([plain.train(i, x, eta, 0.7 * delta, scale=0.3, radius=0.2) for i in range(CLIENTS)])
+        delta = ((x - ends) / (np.array(plain.steps)[:, None] * eta)).mean(axis=0)
+        x = ends.mean(axis=0)
+        yield x
+
+
+def fedspeed_loop(plain: Plain) -> Loop:
+    """As the authors' code has it: h_i are sums of θ_i − θ, and their mean is added."""
+    x, duals = plain.start, plain.zeros
+    for eta in RATES:
+        ends = np.stack([plain.train(i, x, eta, 0.3 * duals[i], spring=0.3, radius=0.2) for i in range(CLIENTS)])
+        duals = duals + ends - x
+        x = ends.mean(axis=0) + duals.mean(axis=0)
+        yield x
+
+
+def fedlesam_loop(plain: Plain) -> Loop:
+    x, e = plain.start, plain.zero
+    for eta in RATES:
+        before = x
+        x = plain.share @ np.stack([plain.train(i, x, eta, plain.zero, shift=e) for i in range(CLIENTS)])
+        e = 0.3 * (before - x) / np.linalg.norm(before - x)
+        yield x
+
+
 LOOPS: list[tuple[Algorithm, Callable[[Plain], Loop]]] = [
     (FedAvgM(beta=0.7), fedavgm_loop),
     (SlowMo(slow_rate=0.9, beta=0.6), slowmo_loop),
@@ -262,6 +405,16 @@ LOOPS: list[tuple[Algorithm, Callable[[Plain], Loop]]] = [
     (FedCM(own_share=0.3), fedcm_loop),
     (MimeLite(beta=0.8), mimelite_loop),
     (FedACG(momentum=0.85, beta=0.4), fedacg_loop),
+    (LocalMomentum(beta=0.7), local_momentum_loop),
+    (Scaffnew(probability=0.4), scaffnew_loop),
+    (Fsvrg(own_rate="by_steps"), fsvrg_loop),
+    (BvrLSgd(), bvr_l_sgd_loop),
+    (Mime(beta=0.7), mime_loop),
+    (MimeLiteAdam(beta1=0.8, beta2=0.9, tau=0.3), mimelite_adam_loop),
+    (FedSAM(radius=0.3), fedsam_loop),
+    (MoFedSAM(own_share=0.3, radius=0.2), mofedsam_loop),
+    (FedSpeed(mu=0.3, radius=0.2), fedspeed_loop),
+    (FedLESAM(radius=0.3), fedlesam_loop),
 ]
 NAMES = [type(algorithm).__name__ for algorithm, _ in LOOPS]
 

@@ -21,6 +21,7 @@ from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.forms import Model, Number, Vector
+from adabest.algorithms.records import RECORDS
 from adabest.costs.count import AlgorithmCosts, count_costs, count_round
 from adabest.costs.formula import Formula, symbol
 from adabest.costs.operations import OperationCounter
@@ -41,7 +42,7 @@ K, P, n, q, g, G, s, m = map(symbol, ("K", "|P|", "n", "q", "g", "G", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
-core_and_others = pytest.mark.parametrize("name", [*CORE, "fedyogi", "fednova", "aide", "fedcm"])
+core_and_others = pytest.mark.parametrize("name", [*CORE, "fedyogi", "fednova", "aide", "fedcm", "local-momentum"])
 
 
 def costs_of(algorithm: str | Algorithm, precision: Any = "float32") -> AlgorithmCosts:
@@ -157,6 +158,38 @@ BY_HAND |= {
     "mimelite": Hand(SGD + G + n * m + K * n * (s + m), 2 * MEAN + n * (s + 2 * m), (NOTHING, 8 * n), (12 * n, 8 * n)),
     # o = −β θ; λ (θ̄_prev − θ̄); θ̄ − h
     "fedacg": Hand(SGD + n * m + K * n * (2 * s + m), MEAN + n * (2 * s + m), (NOTHING, 4 * n), (4 * n, 4 * n)),
+    # β m + ∇L; two means
+    "local-momentum": Hand(SGD + K * n * (s + m), 2 * MEAN, (NOTHING, 4 * n), (8 * n, 8 * n + 4)),
+    # as VRL-SGD
+    "scaffnew": Hand(SGD + K * n * s + 2 * n * (2 * s + m), MEAN, (8 * n + 4, NOTHING), (4 * n, 4 * n)),
+    # ∇L(w) − ∇L(θ) + h
+    "fsvrg": Hand(SGD + G + K * (g + 2 * n * s), 2 * MEAN, (NOTHING, 4 * n), (12 * n, 8 * n + 8)),
+    # ∇L(w) − ∇L(w') + m
+    "bvr-l-sgd": Hand(SGD + G + K * (g + 2 * n * s), 2 * MEAN, (NOTHING, 4 * n), (12 * n, 8 * n)),
+    # (1 − β) (∇L(w) − ∇L(θ)) + h; the server as MimeLite's
+    "mime": Hand(SGD + G + K * (g + n * (2 * s + m)), 2 * MEAN + n * (s + 2 * m), (NOTHING, 8 * n), (12 * n, 8 * n)),
+    # √v + τ; 1 over that, times 1 − β₁; β₁ h over that; s ∇L + o in every step; five products and two sums for h and v
+    "mimelite-adam": Hand(
+        SGD + G + n * (s + 4 * m) + K * n * (s + m),
+        2 * MEAN + n * (2 * s + 5 * m),
+        (NOTHING, 12 * n),
+        (16 * n, 8 * n),
+    ),
+    # w + (r / ‖∇L‖) ∇L
+    "fedsam": Hand(SGD + K * (g + n * (s + m)), MEAN, (NOTHING, NOTHING), (4 * n, 4 * n + 4)),
+    # both that and FedCM's
+    "mofedsam": Hand(
+        SGD + n * m + K * (g + n * (2 * s + 2 * m)), 2 * MEAN + n * (s + m), (NOTHING, 4 * n), (8 * n, 4 * n + 4)
+    ),
+    # both that and FedDyn's
+    "fedspeed": Hand(
+        SGD + n * (s + m) + K * (g + n * (3 * s + 2 * m)) + 2 * n * s,
+        MEAN + n * (2 * s + m) + n * s,
+        (4 * n, 4 * n),
+        (4 * n, 4 * n),
+    ),
+    # θ' − θ, its square, times a number; w + e in every step. Whether it was asked takes 4 bytes
+    "fedlesam": Hand(SGD + n * (2 * s + 2 * m) + K * n * s, MEAN, (4 * n + 4, NOTHING), (4 * n, 4 * n + 4)),
     # A client keeps its model; private numbers aren't sent
     "fedper": Hand(SGD, MEAN, (4 * n, NOTHING), (4 * n - 4 * q, 4 * n - 4 * q + 4)),
     "fedbn": Hand(SGD, MEAN, (4 * n, NOTHING), (4 * n - 4 * q, 4 * n - 4 * q)),
@@ -193,6 +226,13 @@ class TestCounts:
     def test_a_private_part_that_the_model_lacks_is_refused(self) -> None:
         with pytest.raises(InputError, match=r"no normalisation layers with parameters; it has 1\.weight, 1\.bias"):
             adabest.round_costs("mlp", algorithms=["fedbn"], input_shape=(784,))
+
+    @every_algorithm
+    def test_gradients_of_a_step_are_as_many_as_are_listed(self, name: str) -> None:
+        """As in K(2g + ...)."""
+        gradients = cost_of(name).client.arithmetic.value({"n": 0, "K": 1, "|P|": 1, "g": 1, "G": 0, "s": 1, "m": 1})
+        trainings = ALGORITHMS.find(name)().phases.count(Work.TRAIN)
+        assert gradients == trainings * (1 + RECORDS[name].two_gradients)
 
     def test_every_algorithm_was_worked_out_by_hand(self) -> None:
         assert set(NAMES) <= set(BY_HAND)

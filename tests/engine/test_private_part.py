@@ -198,8 +198,16 @@ def test_the_limit_of_norms_does_not_count_what_is_private() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "case", "words"),
     [
-        (FedPer(private="5.wieght"), MLP, r"of FedPer: '5\.wieght' is the name of no .* did you mean '5\.weight'\? Known: "),
-        (FedPer(layers=3), MLP, r"of FedPer: that is the whole model, and nothing of it would be shared; it has 1\.weight"),
+        (
+            FedPer(private="5.wieght"),
+            MLP,
+            r"of FedPer: '5\.wieght' is the name of no .* did you mean '5\.weight'\? Known: ",
+        ),
+        (
+            FedPer(layers=3),
+            MLP,
+            r"of FedPer: that is the whole model, and nothing of it would be shared; it has 1\.weight",
+        ),
         (FedPer(), Case("logistic", (5,)), r"of FedPer: that is the whole model"),
         (FedBN(), MLP, r"of FedBN: the model has no normalisation layers with parameters; it has 1\.weight, "),
     ],
@@ -224,7 +232,9 @@ def test_a_personal_model_of_a_wrong_shape_is_refused() -> None:
 
     simulation = simulate(Short(), MLP, ReferenceEngine)
     simulation.step()
-    with pytest.raises(InputError, match=r"algorithm Short: personal_model returned what can't be a model: it has the "):
+    with pytest.raises(
+        InputError, match=r"algorithm Short: personal_model returned what can't be a model: it has the "
+    ):
         simulation.personal_model(simulation.clients_with_models()[0])
 
 

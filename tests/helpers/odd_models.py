@@ -135,6 +135,13 @@ def _frozen() -> nn.Module:
     return layers
 
 
+def _frozen_then_normed() -> nn.Module:
+    layers = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES))
+    for parameter in layers[0].parameters():
+        parameter.requires_grad_(False)
+    return layers
+
+
 def _with_buffer() -> nn.Module:
     model = Written(lambda self, x: self.out(x.flatten(1) * self.mask), out=nn.Linear(FEATURES, CLASSES))
     model.register_buffer("mask", torch.rand(FEATURES))
@@ -243,6 +250,10 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.SiLU(inplace=True),
         nn.Linear(5, 3),
     ),
+    "normed at the start": lambda: nn.Sequential(
+        nn.GroupNorm(1, 2), nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES)
+    ),
+    "frozen, then normed": _frozen_then_normed,
     "mixed": _mixed,
 }
 

@@ -92,9 +92,9 @@ def everyone(
 ) -> list[Result]:
     """The algorithms in some settings, with several seeds."""
     return [
-        curves(cell, entry, seed, top=ENDS[name][0], growth=ENDS[name][1] + 0.1 * number, rounds=rounds)
+        curves(cell, entry, seed, top=top, growth=growth + 0.1 * number, rounds=rounds)
         for cell in cells
         for number, entry in enumerate(entries)
-        for name in [entry.split(",")[0]]
+        for top, growth in [ENDS.get(entry.split(",")[0], (40.0, 0.2))]
         for seed in range(seeds)
     ]

@@ -35,7 +35,12 @@ CORE_VARIANTS = [
     "scaffold-m,sample_mean=progressive",
     "scaffold-gradient,sample_mean=progressive",
 ]
-OTHER_VARIANTS = [*(name for name in NAMES if name not in CORE), "aide,tau=0.5,q=0", "dane,share=0.5"]
+OTHER_VARIANTS = [
+    *(name for name in NAMES if name not in CORE),
+    "aide,tau=0.5,q=0",
+    "dane,share=0.5",
+    "fsvrg,own_rate=by_steps",
+]
 VARIANTS = [*CORE_VARIANTS, *OTHER_VARIANTS]
 # One of each kind that the core lacks: a state of three fields, replies that don't tell models, gradients sent.
 REPRESENTATIVES = ["vrl-sgd", "mifa", "feddane"]
@@ -146,7 +151,7 @@ def tensors_in(thing: Any) -> list[Tensor]:
     if isinstance(thing, Tensor):
         return [thing]
     if isinstance(thing, ClientContext):
-        return [thing.steps, thing.samples]
+        return [thing.steps, thing.samples, *tensors_in(thing.velocity)]
     if isinstance(thing, Replies):
         return tensors_in(vars(thing))
     if isinstance(thing, dict):
@@ -198,6 +203,7 @@ def stacked_context(calls: list[Call]) -> ClientContext:
         contexts[0],
         steps=torch.stack([context.steps for context in contexts]),
         samples=torch.stack([context.samples for context in contexts]),
+        velocity=stacked([context.velocity for context in contexts]),
     )
 
 

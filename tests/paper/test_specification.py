@@ -27,6 +27,7 @@ NAMES = (
     "table1",
     "table1-exact",
     "table1-mnist",
+    "zoo",
 )
 
 

@@ -8,6 +8,7 @@ from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
 from adabest.algorithms.aide import Aide
 from adabest.algorithms.base import Algorithm
+from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.dane import Dane
 from adabest.algorithms.ditto import Ditto
 from adabest.algorithms.fedacg import FedACG
@@ -19,13 +20,22 @@ from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
 from adabest.algorithms.feddyn import FedDyn
 from adabest.algorithms.fedexp import FedExP
+from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
 from adabest.algorithms.fedper import FedPer
 from adabest.algorithms.fedprox import FedProx
+from adabest.algorithms.fedsam import FedSAM
+from adabest.algorithms.fedspeed import FedSpeed
 from adabest.algorithms.fedsplit import FedSplit
+from adabest.algorithms.fsvrg import Fsvrg
+from adabest.algorithms.local_momentum import LocalMomentum
 from adabest.algorithms.mifa import Mifa
+from adabest.algorithms.mime import Mime
 from adabest.algorithms.mimelite import MimeLite
+from adabest.algorithms.mimelite_adam import MimeLiteAdam
+from adabest.algorithms.mofedsam import MoFedSAM
+from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.scaffold import Scaffold
 from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.algorithms.scaffold_m import ScaffoldM
@@ -65,6 +75,16 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "fedcm": FedCM,
         "mimelite": MimeLite,
         "fedacg": FedACG,
+        "local-momentum": LocalMomentum,
+        "scaffnew": Scaffnew,
+        "fsvrg": Fsvrg,
+        "bvr-l-sgd": BvrLSgd,
+        "mime": Mime,
+        "mimelite-adam": MimeLiteAdam,
+        "fedsam": FedSAM,
+        "mofedsam": MoFedSAM,
+        "fedspeed": FedSpeed,
+        "fedlesam": FedLESAM,
         "fedper": FedPer,
         "fedbn": FedBN,
         "ditto": Ditto,

@@ -28,8 +28,8 @@ class AlgorithmListing:
         client: What a client keeps between rounds.
         server: What the server keeps, the cloud model not counted.
         needs: What it needs that FedAvg doesn't: ``all clients`` in every round, as its paper has it; ``|S|``, the
-            number of clients that there are; ``full gradients`` in an exchange of their own; or ``two trainings`` in a
-            round.
+            number of clients that there are; ``full gradients`` in an exchange of their own; ``two gradients`` in each
+            local step; or ``two trainings`` in a round.
         paper: Authors and year.
     """
 
@@ -56,6 +56,7 @@ def _listing(name: str) -> AlgorithmListing:
         EVERYONE: record.all_clients,
         "|S|": algorithm.needs_population,
         "full gradients": Work.GRADIENT in algorithm.phases,
+        "two gradients": record.two_gradients,
         "two trainings": algorithm.phases.count(Work.TRAIN) == 2,
     }
     is_partly_private = algorithm.private_part() is not None

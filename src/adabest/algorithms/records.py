@@ -13,6 +13,7 @@ class Family(enum.Enum):
     VARIATES = "control variates: the client's gradient is replaced by everyone's"
     DUALS = "dual variables: an augmented Lagrangian per client, as in ADMM"
     MOMENTUM = "shared momentum: every local step goes where everyone has gone"
+    FLAT = "flat minima: the gradient is taken a little uphill, at w + e, so that narrow valleys repel"
     AHEAD = "ahead: clients start beyond the aggregate, where the last rounds point"
     PERSONAL = "personal: clients have models, or parts of models, of their own"
 
@@ -31,12 +32,14 @@ class Record:
         term: The term that is added to ∇L(w) in a local step; empty if there is none.
         paper: Authors and year.
         all_clients: Whether its paper asks all clients in every round.
+        two_gradients: Whether each local step takes two gradients.
     """
 
     family: Family
     term: str
     paper: str
     all_clients: bool = False
+    two_gradients: bool = False
 
 
 _DANE = "h − ∇L_i(θ) + μ(w − θ)"
@@ -67,6 +70,18 @@ RECORDS = {
     "fedcm": Record(Family.MOMENTUM, "(1 − α)(h − ∇L(w))", "Xu et al., 2021"),
     "mimelite": Record(Family.MOMENTUM, "β(h − ∇L(w))", "Karimireddy et al., 2021"),
     "fedacg": Record(Family.AHEAD, "β(w − θ)", "Kim et al., 2024"),
+    "local-momentum": Record(Family.MOMENTUM, "β m", "Yu et al., 2019", all_clients=True),
+    "scaffnew": Record(Family.VARIATES, "−h_i", "Mishchenko et al., 2022", all_clients=True),
+    "fsvrg": Record(Family.VARIATES, "h − ∇L(θ)", "Konečný et al., 2016", two_gradients=True),
+    "bvr-l-sgd": Record(Family.VARIATES, "m − ∇L(w′)", "Murata and Suzuki, 2021", all_clients=True, two_gradients=True),
+    "mime": Record(
+        Family.MOMENTUM, "(1 − β)(c − ∇L(θ)) + β(h − ∇L(w))", "Karimireddy et al., 2021", two_gradients=True
+    ),
+    "mimelite-adam": Record(Family.MOMENTUM, "S(∇L(w) + β₁h/(1 − β₁)) − ∇L(w)", "Karimireddy et al., 2021"),
+    "fedsam": Record(Family.FLAT, "∇L(w + e) − ∇L(w)", "Qu et al., 2022", two_gradients=True),
+    "mofedsam": Record(Family.FLAT, "α∇L(w + e) + (1 − α)h − ∇L(w)", "Qu et al., 2022", two_gradients=True),
+    "fedspeed": Record(Family.FLAT, "∇L(w + e) − ∇L(w) − μh_i + μ(w − θ)", "Sun et al., 2023", two_gradients=True),
+    "fedlesam": Record(Family.FLAT, "∇L(w + e) − ∇L(w)", "Fan et al., 2024"),
     "fedper": Record(Family.PERSONAL, "", "Arivazhagan et al., 2019"),
     "fedbn": Record(Family.PERSONAL, "", "Li et al., 2021"),
     "ditto": Record(Family.PERSONAL, "λ(v_i − θ)", "Li et al., 2021"),

@@ -57,8 +57,7 @@ class VrlSgd(Algorithm):
     def client_finish(
         self, client: Client, message: FedAvg.Message, model: Tensor, context: ClientContext
     ) -> tuple[Client, Reply]:
-        pace = 1 / (context.steps * context.eta)
-        return self.Client(self._on_receipt(client, message), model, pace), self.Reply(model)
+        return self.Client(self._on_receipt(client, message), model, self._pace(context)), self.Reply(model)
 
     def server_step(self, server: Nothing, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
         aggregate = replies.mean("model")
@@ -66,6 +65,9 @@ class VrlSgd(Algorithm):
 
     def client_estimate(self, client: Client, message: FedAvg.Message, context: ClientContext) -> Tensor:
         return self._on_receipt(client, message)
+
+    def _pace(self, context: ClientContext) -> Tensor:
+        return 1 / (context.steps * context.eta)
 
     def _on_receipt(self, client: Client, message: FedAvg.Message) -> Tensor:
         return client.h + client.pace * (message.cloud - client.sent)

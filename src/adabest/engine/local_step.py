@@ -182,11 +182,7 @@ def whole_step(
     if before is None:
         direction = clipped(direction, training.clip)
     else:
-        b = correction.momentum
-        total, heavy = before + direction, b * before + clipped(direction, training.clip)
-        adds_up = torch.as_tensor(b == 1.0, device=w.device)
-        velocity = torch.where(adds_up, total, heavy)
-        direction = torch.where(adds_up, clipped(total, training.clip), heavy)
+        velocity, direction = _with_momentum(before, direction, correction.momentum, training.clip)
     first, second, steps = carried.first, carried.second, carried.steps + 1
     if training.optimizer is not None:
         assert first is not None
@@ -198,6 +194,18 @@ def whole_step(
         direction = first / (1 - adam.beta1**steps) / root
     after = _moved(w, direction, correction, eta, training)
     return after, Carried(steps, velocity, w if correction.previous else None, first, second)
+
+
+def _with_momentum(before: Tensor, direction: Tensor, b: Scalar, clip: float) -> tuple[Tensor, Tensor]:
+    """The next m, and the direction of the step."""
+    if isinstance(b, Tensor):
+        sums, heavy = _with_momentum(before, direction, 1.0, clip), b * before + clipped(direction, clip)
+        return torch.where(b == 1.0, sums[0], heavy), torch.where(b == 1.0, sums[1], heavy)
+    if b == 1.0:
+        total = before + direction
+        return total, clipped(total, clip)
+    velocity = b * before + clipped(direction, clip)
+    return velocity, velocity
 
 
 def difference(w: Tensor, gradient_at: GradientAt, correction: Correction, anchor: Tensor | None) -> Tensor:

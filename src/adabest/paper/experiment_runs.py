@@ -12,7 +12,7 @@ from adabest.data.loading import load_dataset
 from adabest.errors import InputError, nearest
 from adabest.experiments.choice import Point, choose
 from adabest.experiments.run_group import make_runs, refuse_other_runs
-from adabest.paper.specification import Cell, Specification
+from adabest.paper.specification import Cell, Rule, Specification
 from adabest.runs.lane_memory import fitting_lanes
 from adabest.runs.results_file import CHOICES, Choice, Result, Results, provenance, write_choices
 from adabest.runs.settings.algorithm_specification import algorithm_options
@@ -83,7 +83,7 @@ class ExperimentRequest:
             for entry in self.entries:
                 rule, choice = self.specification.tuned_by(cell.name, entry), self._choice(self.choices, cell, entry)
                 if choice is not None:
-                    _refuse_other_settings(choice)
+                    _refuse_other_settings(choice, rule)
                 if rule is None or choice is None:
                     continue
                 missing = [name for name in rule.vary if name not in choice.chosen]
@@ -92,7 +92,7 @@ class ExperimentRequest:
                         f"{cell.name}: the choices for {entry} say {', '.join(choice.chosen)} and nothing of "
                         f"{', '.join(missing)}, which is tuned there; tune all of them together"
                     )
-                wanted = min(rule.rounds, self.settings(cell, entry, seed=0)["rounds"])
+                wanted = rule.trial_rounds(self.settings(cell, entry, seed=0)["rounds"])
                 if kept and choice.rounds < wanted:
                     raise InputError(
                         f"{cell.name}: {CHOICES} has a choice for {entry} that was made after {choice.rounds} rounds, "
@@ -115,13 +115,13 @@ def _runs_kernels(execution: Mapping[str, Any]) -> bool:
     return replace(Config(), **given).runs_kernels()
 
 
-def _refuse_other_settings(choice: Choice) -> None:
-    """Refuses a choice that would change more than an algorithm's hyper-parameters: it is read from a file.
+def _refuse_other_settings(choice: Choice, rule: Rule | None) -> None:
+    """Refuses a choice that would change more than hyper-parameters and what is tuned: it is read from a file.
 
     Raises:
         InputError: If it would.
     """
-    own = algorithm_options(choice.algorithm)
+    own = {*algorithm_options(choice.algorithm), *(rule.vary if rule is not None else ())}
     for name in choice.chosen:
         if name not in own:
             raise InputError(
@@ -285,7 +285,7 @@ class ExperimentRuns:
                     chosen=choose(tried) or tried[0].values,
                     grid=[point.row() for point in tried],
                     rounds=runs[0].config.rounds,
-                    seeds=list(self._request.seeds),
+                    seeds=[run.config.seed for run in runs],
                     provenance=provenance(runs[0]),
                 )
             )
@@ -300,9 +300,9 @@ class ExperimentRuns:
                 if rule is None or request.chosen(request.choices, cell, entry):
                     continue
                 for point in rule.points():
-                    for seed in request.seeds:
+                    for seed in rule.seeds or request.seeds:
                         settings = {**request.settings(cell, entry, seed), **point}
-                        settings["rounds"] = min(rule.rounds, settings["rounds"])
+                        settings["rounds"] = rule.trial_rounds(settings["rounds"])
                         settings["evaluate_every"] = settings["rounds"]
                         settings.pop("average_from", None)
                         name = ",".join([entry, *(f"{key}={value}" for key, value in point.items())])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from matplotlib.figure import Figure
 
 from adabest.errors import InputError, nearest
-from adabest.paper import agreement, figures, notes, overview, ranking, summary
+from adabest.paper import agreement, figures, leaderboard, notes, overview, ranking, summary
 from adabest.paper.facts import HETEROGENEITIES, all_cells, cells_in_order, entry_options, is_number
 from adabest.paper.result_tables import Runs, choices_table, final_table, models_table, provenance_table, rounds_table
 from adabest.paper.scores import SMOOTHED
@@ -221,6 +221,12 @@ def _population(runs: Runs) -> Rendered:
     return Rendered(tables, {"population": figures.population_figure(runs, _title(runs))}, [_BANDS, _ZOOMED, *_ROUNDS])
 
 
+def _zoo(runs: Runs) -> Rendered:
+    boards = {f"leaderboard-{cell}": leaderboard.leaderboard_table(cell, entries) for cell, entries in runs.items()}
+    picture = leaderboard.leaderboard_figure(runs)
+    return Rendered({**boards, "final": final_table(runs)}, {"zoo": picture}, leaderboard.leaderboard_notes(runs))
+
+
 def _misses(runs: Runs) -> Rendered:
     varied = {cell: entries for cell, entries in runs.items() if any(map(entry_options, entries))}
     return Rendered({"misses": misses_table(varied), "final": final_table(varied)}, {}, [])
@@ -250,4 +256,5 @@ RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "misses-adabest": _misses,
     "misses-scaffold": _misses,
     "misses-skew": _misses,
+    "zoo": _zoo,
 }

@@ -16,7 +16,8 @@ A specification is a TOML file beside this module, in ``paper/``:
 ``axes``        for each axis its values, and the settings that each stands for; a cell is named by one value of each
 ``entries``     what is compared in each cell: a label, and its settings
 ``fixed``       settings of some entries in some cells
-``tuned``       settings of some entries in some cells that are chosen on validation clients: values, and rounds to try
+``tuned``       settings of some entries in some cells that are chosen on validation clients: values, and rounds to try,
+                or which part of a run's rounds
 """
 
 import fnmatch
@@ -45,24 +46,30 @@ class Rule:
         values: The settings, for a rule that fixes them.
         vary: The values to choose among by setting, for one that has them tuned.
         rounds: For how many rounds each is tried.
+        share: In place of that, the part of a run's rounds.
+        seeds: With which seeds; those of the runs if there are none.
     """
 
     cells: str
     entries: Sequence[str]
     values: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]]
-    rounds: int
+    rounds: int = 0
+    share: float = 0.0
+    seeds: Sequence[int] = ()
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "Rule":
         """A rule as it stands in a file."""
-        return cls(
-            table["cells"], table["entries"], table.get("values", {}), table.get("vary", {}), table.get("rounds", 0)
-        )
+        return cls(**{"values": {}, "vary": {}, **table})
 
     def applies(self, cell: str, entry: str) -> bool:
         """Whether it is about an entry in a cell."""
         return fnmatch.fnmatchcase(cell, self.cells) and entry in self.entries
+
+    def trial_rounds(self, whole: int) -> int:
+        """The rounds of a trial for runs of so many rounds."""
+        return min(self.rounds, whole) if self.rounds else max(1, round(self.share * whole))
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the values to choose among."""

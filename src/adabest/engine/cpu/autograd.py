@@ -2,10 +2,13 @@
 
 import collections
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, cut_to_samples, place_in_errors
 from adabest.engine.cpu.whole_steps import Pieces, Walk, clip_factor
@@ -155,10 +158,32 @@ def _layout(model: VectorModel, images: Tensor) -> torch.memory_format:
         return torch.contiguous_format
     module = copy.deepcopy(model.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
-        module(images.contiguous(memory_format=torch.channels_last)).sum().backward()
+        with _NormWatch() as watch:
+            scores = module(images.contiguous(memory_format=torch.channels_last))
+        if watch.has_seen_data:
+            return torch.contiguous_format
+        scores.sum().backward()
     except RuntimeError:
         return torch.contiguous_format
     return torch.channels_last
+
+
+class _NormWatch(TorchFunctionMode):
+    """Sees whether a group norm gets images that need no gradient, such as the data or what frozen layers make of them.
+
+    In torch 2.13, the backward pass of its weights then ends the process if the images lie channels last.
+    """
+
+    has_seen_data = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {**(kwargs or {})}
+        if func in (functional.group_norm, torch.group_norm):
+            images = args[0] if args else given["input"]
+            self.has_seen_data |= not images.requires_grad
+        return func(*args, **given)
 
 
 def _pool_first(module: nn.Module) -> nn.Module:
