@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from adabest.experiments.sweep import sweep
     from adabest.experiments.tuning import Tuning, tune
     from adabest.experiments.verification import verify
+    from adabest.model_part import Part
     from adabest.paper.forecast import Forecast, forecast
     from adabest.paper.reproduce import Reproduced, reproduce
     from adabest.runs.callbacks.base import Callback, Ending, RunView
@@ -127,6 +128,7 @@ _HOMES = {
     "algorithms.scaffnew": ("Scaffnew",),
     "algorithms.slowmo": ("SlowMo",),
     "algorithms.vrl_sgd": ("VrlSgd",),
+    "model_part": ("Part",),
     "algorithms.base": (
         "Algorithm",
         "ClientContext",
@@ -231,6 +233,7 @@ __all__ = [
     "Nothing",
     "Number",
     "Objective",
+    "Part",
     "Population",
     "Replies",
     "Reproduced",

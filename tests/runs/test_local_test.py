@@ -139,6 +139,13 @@ def test_personal_models_are_the_clients_own(tmp_path: Path, algorithm: str) -> 
         assert (resumed.folder / name).read_bytes() == (done.folder / name).read_bytes()
 
 
+def test_a_private_part_without_local_tests_is_a_warning(tmp_path: Path) -> None:
+    settings = SMALL | {"model": "mlp,hidden=8", "local_test": None, "rounds": 1}
+    with pytest.warns(UserWarning, match=r"^with fedper, the server's models have the .*--local-test"):
+        adabest.run(out=tmp_path / "run", algorithm="fedper", **settings)
+    adabest.run(out=tmp_path / "ditto", algorithm="ditto", **settings)  # its cloud model is whole
+
+
 def test_a_mistyped_private_part_is_refused_before_any_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the private part of FedPer: '1\.wieght' is the name of no parameter"):
         adabest.run(out=tmp_path / "run", **SMALL | {"algorithm": "fedper,private=1.wieght"})

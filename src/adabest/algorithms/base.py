@@ -72,7 +72,9 @@ engine can stack, store and count without knowing their names. An algorithm decl
 
 What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under
 several weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's
-last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first).
+last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first). A part
+of the model may stay with its client (``private_part``; FedPer), and a client may have a model of its own beside the
+one that it sends back (``personal_model``; Ditto).
 """
 
 import enum
