@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     )
     from adabest.algorithms.bvr_l_sgd import BvrLSgd
     from adabest.algorithms.dane import Dane
+    from adabest.algorithms.ditto import Ditto
     from adabest.algorithms.fedacg import FedACG
     from adabest.algorithms.fedavg import FedAvg
     from adabest.algorithms.fedavgm import FedAvgM
+    from adabest.algorithms.fedbn import FedBN
     from adabest.algorithms.fedcm import FedCM
     from adabest.algorithms.feddane import FedDane
     from adabest.algorithms.feddc import FedDC
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.fedlesam import FedLESAM
     from adabest.algorithms.fednova import FedNova
     from adabest.algorithms.fedpd import FedPD
+    from adabest.algorithms.fedper import FedPer
     from adabest.algorithms.fedprox import FedProx
     from adabest.algorithms.fedsam import FedSAM
     from adabest.algorithms.fedspeed import FedSpeed
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from adabest.experiments.sweep import sweep
     from adabest.experiments.tuning import Tuning, tune
     from adabest.experiments.verification import verify
+    from adabest.model_part import Part
     from adabest.paper.forecast import Forecast, forecast
     from adabest.paper.reproduce import Reproduced, reproduce
     from adabest.runs.callbacks.base import Callback, Ending, RunView
@@ -94,14 +98,17 @@ _HOMES = {
     ),
     "algorithms.aide": ("Aide",),
     "algorithms.dane": ("Dane",),
+    "algorithms.ditto": ("Ditto",),
     "algorithms.fedacg": ("FedACG",),
     "algorithms.fedavgm": ("FedAvgM",),
+    "algorithms.fedbn": ("FedBN",),
     "algorithms.fedcm": ("FedCM",),
     "algorithms.feddane": ("FedDane",),
     "algorithms.feddc": ("FedDC",),
     "algorithms.fedexp": ("FedExP",),
     "algorithms.fednova": ("FedNova",),
     "algorithms.fedpd": ("FedPD",),
+    "algorithms.fedper": ("FedPer",),
     "algorithms.fedsplit": ("FedSplit",),
     "algorithms.listing": (
         "AlgorithmListing",
@@ -121,6 +128,7 @@ _HOMES = {
     "algorithms.scaffnew": ("Scaffnew",),
     "algorithms.slowmo": ("SlowMo",),
     "algorithms.vrl_sgd": ("VrlSgd",),
+    "model_part": ("Part",),
     "algorithms.base": (
         "Algorithm",
         "ClientContext",
@@ -186,12 +194,14 @@ __all__ = [
     "Dane",
     "Dataset",
     "Defaults",
+    "Ditto",
     "Ending",
     "FedACG",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedBN",
     "FedCM",
     "FedDC",
     "FedDane",
@@ -200,6 +210,7 @@ __all__ = [
     "FedLESAM",
     "FedNova",
     "FedPD",
+    "FedPer",
     "FedProx",
     "FedSAM",
     "FedSpeed",
@@ -222,6 +233,7 @@ __all__ = [
     "Nothing",
     "Number",
     "Objective",
+    "Part",
     "Population",
     "Replies",
     "Reproduced",

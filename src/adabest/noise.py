@@ -31,6 +31,7 @@ _FUNCTIONS = {
     "client_model": 5,
     "client_estimate": 6,
     "common_steps": 7,
+    "personal_model": 8,
 }
 _OUTSIDE = -1  # in a context that no engine has given to a function, as in a test
 

@@ -17,8 +17,10 @@ from adabest.algorithms.base import Algorithm, ServerContext
 from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.catalog import ALGORITHMS, CORE
 from adabest.algorithms.dane import Dane
+from adabest.algorithms.ditto import Ditto
 from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavgm import FedAvgM
+from adabest.algorithms.fedbn import FedBN
 from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
@@ -26,6 +28,7 @@ from adabest.algorithms.fedexp import FedExP
 from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedper import FedPer
 from adabest.algorithms.fedsam import FedSAM
 from adabest.algorithms.fedspeed import FedSpeed
 from adabest.algorithms.fedsplit import FedSplit
@@ -204,6 +207,6 @@ def test_fedlesam_looks_back_to_what_the_client_received_by_hand() -> None:
 
 
 def test_every_algorithm_beside_the_core_was_worked_out_by_hand() -> None:
-    single = {FedNova, Mifa, FedDC}
+    single = {FedNova, Mifa, FedDC, FedPer, FedBN, Ditto}  # the last three in test_personal_algorithms.py
     others = {kind for name, kind in ALGORITHMS.builtin.items() if name not in CORE}
     assert others == {type(case[0]) for case in BY_HAND} | single

@@ -13,7 +13,9 @@ LISTINGS = {of.name: of for of in list_algorithms()}
 
 
 def numbers(text: str) -> int:
-    """What 2n + 1 comes to for the recorded model."""
+    """What 2n + 1 or n − q comes to for the recorded model, which has one private number where it has any."""
+    if text.endswith("n − q + 1") or text.endswith("n − q"):
+        return numbers(text.replace("n − q", "n")) - 1
     parts = text.split(" + ")
     return sum(DIM * int(part[:-1] or 1) if part.endswith("n") else int(part) for part in parts)
 

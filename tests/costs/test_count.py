@@ -33,11 +33,12 @@ from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
 from adabest.federation.roster import Attendance
+from adabest.model_part import Part
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.metric import ACCURACY
 
 NAMES = list(ALGORITHMS.builtin)
-K, P, n, g, G, s, m = map(symbol, ("K", "|P|", "n", "g", "G", "s", "m"))
+K, P, n, q, g, G, s, m = map(symbol, ("K", "|P|", "n", "q", "g", "G", "s", "m"))
 BARE = LocalTraining(clip=0.0)
 
 every_algorithm = pytest.mark.parametrize("name", NAMES)
@@ -189,6 +190,11 @@ BY_HAND |= {
     ),
     # θ' − θ, its square, times a number; w + e in every step. Whether it was asked takes 4 bytes
     "fedlesam": Hand(SGD + n * (2 * s + 2 * m) + K * n * s, MEAN, (4 * n + 4, NOTHING), (4 * n, 4 * n + 4)),
+    # A client keeps its model; private numbers aren't sent
+    "fedper": Hand(SGD, MEAN, (4 * n, NOTHING), (4 * n - 4 * q, 4 * n - 4 * q + 4)),
+    "fedbn": Hand(SGD, MEAN, (4 * n, NOTHING), (4 * n - 4 * q, 4 * n - 4 * q)),
+    # o = −λ θ; two trainings, one of them with a spring
+    "ditto": Hand(2 * SGD + n * m + K * n * (2 * s + m), MEAN, (4 * n, NOTHING), (8 * n, 4 * n)),
 }
 
 by_hand = pytest.mark.parametrize("name", BY_HAND)
@@ -203,11 +209,30 @@ class TestCounts:
         assert (found.client_bytes, found.server_bytes) == expected.storage
         assert (found.down, found.up) == expected.sent
 
+    def test_a_private_part_is_counted_where_the_model_is_known(self) -> None:
+        """Of the paper's MLP on 784 inputs, the last layer has 10 (100 + 1) numbers."""
+        known = adabest.round_costs("mlp", algorithms=["fedper", "fedper,layers=2"], input_shape=(784,))
+        of = known.algorithms["fedper"]
+        assert (str(of.down), str(of.up)) == ("4n - 4040", "4n - 4036")
+        assert of.down.value(known.sizes.values()) == 4 * (785 * 100 + 101 * 100)
+        assert str(known.algorithms["fedper,layers=2"].down) == f"4n - {4 * (1010 + 10100)}"
+        assert not any("private" in note for note in known.notes)
+
+    def test_a_private_part_without_a_model_stays_a_symbol(self) -> None:
+        found = adabest.round_costs(algorithms=["fedbn"], parameters=1000)
+        assert str(found.algorithms["fedbn"].down) == "4n - 4q"
+        assert any("q, of them the private ones, isn't known without a model" in note for note in found.notes)
+
+    def test_a_private_part_that_the_model_lacks_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"no normalisation layers with parameters; it has 1\.weight, 1\.bias"):
+            adabest.round_costs("mlp", algorithms=["fedbn"], input_shape=(784,))
+
     @every_algorithm
     def test_gradients_of_a_step_are_as_many_as_are_listed(self, name: str) -> None:
         """As in K(2g + ...)."""
         gradients = cost_of(name).client.arithmetic.value({"n": 0, "K": 1, "|P|": 1, "g": 1, "G": 0, "s": 1, "m": 1})
-        assert gradients == 1 + RECORDS[name].two_gradients
+        trainings = ALGORITHMS.find(name)().phases.count(Work.TRAIN)
+        assert gradients == trainings * (1 + RECORDS[name].two_gradients)
 
     def test_every_algorithm_was_worked_out_by_hand(self) -> None:
         assert set(NAMES) <= set(BY_HAND)
@@ -340,6 +365,9 @@ class Flat:
 
     def steps(self, client: int) -> int:
         return self.pace
+
+    def mask_of(self, part: Part) -> Tensor:
+        return torch.arange(len(self._gradient)) == 0
 
     def local_pass(self, w: Tensor, client: int, round_number: int, step: int) -> LocalPass:
         return LocalPass(self._gradient, torch.zeros(()), torch.zeros(()))

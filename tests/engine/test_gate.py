@@ -259,7 +259,7 @@ def test_rejected_norms_never_push_accepted_ones_out() -> None:
     columns = Columns.of(FedAvg(), 0, limit)
     remembered = None
     for size in [1.0, 1.0, *[1e6] * 20]:
-        facts = inspect(columns, torch.zeros(4), FedAvg.Reply(torch.full((60, 4), size), torch.ones(60, 1)))
+        facts = inspect(columns, torch.zeros(4), FedAvg.Reply(torch.full((60, 4), size), torch.ones(60, 1)), 60)
         verdict = judge(range(60), facts, columns, limit, remembered)
         assert all(verdict.accepted) == (size == 1) == any(verdict.accepted)
         remembered = remember(remembered, facts, columns, verdict.accepted)
@@ -279,7 +279,7 @@ def test_the_first_median_is_that_of_the_first_sound_replies() -> None:
 def test_only_the_latest_norms_are_remembered() -> None:
     columns = Columns.of(FedAvg(), 0, NormLimit(2.0, of_median=True))
     replies = FedAvg.Reply(torch.ones(5, 4), torch.ones(5, 1))
-    facts = inspect(columns, torch.zeros(4), replies)
+    facts = inspect(columns, torch.zeros(4), replies, 5)
     remembered = None
     for _ in range(REMEMBERED_NORMS):
         verdict = judge(range(5), facts, columns, NormLimit(2.0, of_median=True), remembered)
@@ -294,7 +294,7 @@ def test_a_model_is_measured_by_its_difference_and_any_other_vector_by_itself() 
     columns = Columns.of(algorithm, 0, NormLimit(1.0))
     assert columns.norms == ["model", "weighted_change"]
     replies = algorithm.reply_type(0)(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 4.0]]))
-    _, _, norms = columns.parts(inspect(columns, torch.tensor([3.0, 3.0]), replies))
+    _, _, norms = columns.parts(inspect(columns, torch.tensor([3.0, 3.0]), replies, 1))
     assert norms.tolist() == [[1.0, 5.0]]
 
 

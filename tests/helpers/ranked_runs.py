@@ -73,6 +73,8 @@ CASES: dict[str, dict[str, Any]] = {
     "one-client": {**STRIPES, "algorithm": "adabest", "participation": 0.125, "rounds": 5},
     "two-phases": {**STRIPES, "algorithm": "feddane"},
     "state-of-three-fields": {**STRIPES, "algorithm": "vrl-sgd"},
+    "private-part": {**DIGITS, "algorithm": "fedper", "local_test": 0.25},
+    "personal": {**DIGITS, "algorithm": "ditto", "local_test": 0.25, "reply_limit": "5x"},
     "unscored": {**STRIPES, "algorithm": "mifa"},
     "noisy": {**STRIPES, "algorithm": "relatives:NoisyFedAvg"},
     "difference": {**STRIPES, "algorithm": "ranked_runs:Difference"},

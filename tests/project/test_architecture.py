@@ -19,7 +19,7 @@ PROJECT = Path(__file__).parents[2]
 # From the cellar to the roof. What stands in one line may not import each other, unless said below.
 FLOORS = (
     ("errors",),
-    ("registry", "random", "global_generators", "machine", "extras"),
+    ("registry", "random", "global_generators", "machine", "extras", "model_part"),
     ("stop_requests", "noise"),
     ("data",),
     ("federation",),

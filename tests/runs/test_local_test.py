@@ -106,6 +106,52 @@ def test_numbers_are_those_of_the_models(tmp_path: Path) -> None:
     assert done.final["local_own_best_tenth"] == own.max()
 
 
+@pytest.mark.parametrize("algorithm", ["fedper", "ditto"])
+def test_personal_models_are_the_clients_own(tmp_path: Path, algorithm: str) -> None:
+    """They are judged, given to callbacks, and the same after a resumption."""
+
+    class Comparing(Keeping):
+        def after_evaluation(self, run: adabest.RunView, metrics: Any) -> None:
+            clients = run.simulation.clients_with_models()
+            assert clients
+            for client in clients:
+                flat = torch.cat([value.flatten() for value in run.parameters(client=client).values()])
+                assert torch.equal(flat, run.simulation.personal_model(client))
+                assert not torch.equal(flat, run.simulation.client_model(client))
+
+    settings = {**SMALL, "model": "mlp,hidden=8", "algorithm": algorithm}
+    keeping = Comparing()
+    done = adabest.run(out=tmp_path / "run", callbacks=[keeping], **settings)
+    frame = done.per_client().set_index("client")
+    data = load_dataset("digits", None)
+    for client, module in keeping.own.items():
+        held_out = done.partition.clients.held_out
+        assert held_out is not None
+        chosen = torch.from_numpy(held_out.of(client))
+        x, y = (data.x_train[chosen].float() - data.mean) / data.std, data.y_train[chosen]
+        right = float((module(x).argmax(1) == y).double().mean())
+        assert frame.loc[client, "own_accuracy"] == pytest.approx(right)
+    with pytest.raises(Interrupted), ends_after(5):
+        adabest.run(out=tmp_path / "cut", checkpoint_every=1, **settings)
+    resumed = adabest.resume(tmp_path / "cut", show=False)
+    assert isinstance(resumed, adabest.Run)
+    for name in ("metrics.jsonl", "clients.json", "model.safetensors"):
+        assert (resumed.folder / name).read_bytes() == (done.folder / name).read_bytes()
+
+
+def test_a_private_part_without_local_tests_is_a_warning(tmp_path: Path) -> None:
+    settings = SMALL | {"model": "mlp,hidden=8", "local_test": None, "rounds": 1}
+    with pytest.warns(UserWarning, match=r"^with fedper, the server's models have the .*--local-test"):
+        adabest.run(out=tmp_path / "run", algorithm="fedper", **settings)
+    adabest.run(out=tmp_path / "ditto", algorithm="ditto", **settings)  # its cloud model is whole
+
+
+def test_a_mistyped_private_part_is_refused_before_any_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the private part of FedPer: '1\.wieght' is the name of no parameter"):
+        adabest.run(out=tmp_path / "run", **SMALL | {"algorithm": "fedper,private=1.wieght"})
+    assert not (tmp_path / "run").exists()
+
+
 def test_nobody_trains_on_what_is_held_out(done: adabest.Run) -> None:
     # n_i and with it the number of steps is that of the rest.
     frame = done.per_client()

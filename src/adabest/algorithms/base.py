@@ -72,7 +72,9 @@ engine can stack, store and count without knowing their names. An algorithm decl
 
 What other algorithms need is here too, though the paper's six do without it: a reply field may be averaged under
 several weights (FedNova), the server sees η_t (SlowMo), ``client_start`` may act on what has become of the client's
-last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first).
+last reply (VRL-SGD), and a round may have several exchanges (``phases``; FedDANE collects full gradients first). A part
+of the model may stay with its client (``private_part``; FedPer), and a client may have a model of its own beside the
+one that it sends back (``personal_model``; Ditto).
 """
 
 import enum
@@ -88,6 +90,7 @@ from torch import Tensor
 
 from adabest.algorithms.forms import Form, forms_of
 from adabest.errors import InputError, nearest
+from adabest.model_part import Part
 from adabest.noise import NoiseKey
 
 Scalar = float | Tensor  # a tensor of shape [..., 1]
@@ -175,6 +178,7 @@ class ClientContext:
         samples: n_i, ``[..., 1]``.
         noise: The key of ``normal_like`` and ``uniform_like``.
         velocity: The last m in ``client_finish``, where the correction has a momentum; None elsewhere.
+        private: Which of a model's numbers are private, bool ``[P]``; None for an algorithm without a private part.
     """
 
     round: int
@@ -185,6 +189,7 @@ class ClientContext:
     samples: Tensor
     noise: NoiseKey = field(default_factory=NoiseKey, compare=False, repr=False)
     velocity: Tensor | None = None
+    private: Tensor | None = field(default=None, compare=False, repr=False)
 
     def normal_like(self, x: Tensor, draw: int | None = None) -> Tensor:
         """Numbers of the standard normal distribution, in the shape and type of a tensor.
@@ -347,6 +352,15 @@ class Algorithm(ABC):
         """The hyper-parameters that change nothing with these values of the others, and why: a warning to users."""
         return {}
 
+    def private_part(self) -> Part | None:
+        """The part of the model that never leaves a client; None if all of it is shared.
+
+        ``context.private`` tells the algorithm's client functions where it lies. Whatever they do, the engine keeps
+        it out of what is sent: in its place, a reply's models have θ's numbers and its other vectors zeros, the cloud
+        model and θ̄ stay what they were at first, and no bytes are counted for it.
+        """
+        return None
+
     def server_type(self) -> type[Any]:
         """The NamedTuple that the server keeps."""
         return _declared(self, "Server", Nothing)
@@ -378,7 +392,7 @@ class Algorithm(ABC):
         return Nothing()
 
     def client_init(self, cloud: Tensor) -> Any:
-        """A client's state before it first takes part, given a vector of the model's shape and type."""
+        """A client's state before it first takes part, given the initial model."""
         return Nothing()
 
     @abstractmethod
@@ -406,6 +420,16 @@ class Algorithm(ABC):
         forms = forms_of(type(reply))
         name = next((name for name, form in forms.items() if form is Form.MODEL), "model")
         return getattr(reply, name, None)
+
+    def personal_model(self, client: Any, message: Any, context: ClientContext) -> Tensor | None:
+        """The model that client i uses for itself; None if that is the one it trained last.
+
+        Args:
+            client: What it keeps.
+            message: What it would be sent now, as in the first phase of a round.
+            context: Its context in the round to come.
+        """
+        return None
 
     def common_steps(self, context: ServerContext) -> int | None:
         """K, the number of local steps that every client makes in this phase; None for each client's own number.

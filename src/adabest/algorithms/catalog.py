@@ -10,9 +10,11 @@ from adabest.algorithms.aide import Aide
 from adabest.algorithms.base import Algorithm
 from adabest.algorithms.bvr_l_sgd import BvrLSgd
 from adabest.algorithms.dane import Dane
+from adabest.algorithms.ditto import Ditto
 from adabest.algorithms.fedacg import FedACG
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.fedavgm import FedAvgM
+from adabest.algorithms.fedbn import FedBN
 from adabest.algorithms.fedcm import FedCM
 from adabest.algorithms.feddane import FedDane
 from adabest.algorithms.feddc import FedDC
@@ -21,6 +23,7 @@ from adabest.algorithms.fedexp import FedExP
 from adabest.algorithms.fedlesam import FedLESAM
 from adabest.algorithms.fednova import FedNova
 from adabest.algorithms.fedpd import FedPD
+from adabest.algorithms.fedper import FedPer
 from adabest.algorithms.fedprox import FedProx
 from adabest.algorithms.fedsam import FedSAM
 from adabest.algorithms.fedspeed import FedSpeed
@@ -82,5 +85,8 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "mofedsam": MoFedSAM,
         "fedspeed": FedSpeed,
         "fedlesam": FedLESAM,
+        "fedper": FedPer,
+        "fedbn": FedBN,
+        "ditto": Ditto,
     },
 )

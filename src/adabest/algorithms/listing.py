@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from adabest.algorithms.base import Work
 from adabest.algorithms.catalog import ALGORITHMS
 from adabest.algorithms.forms import forms_of
 from adabest.algorithms.records import RECORDS
@@ -15,7 +16,8 @@ EVERYONE = "all clients"
 class AlgorithmListing:
     """A built-in algorithm with its default hyper-parameters.
 
-    What is sent and kept is counted in numbers, where n is the number of a model's parameters, as in 2n + 1.
+    What is sent and kept is counted in numbers, where n is the number of a model's parameters, as in 2n + 1, and q that
+    of its private ones, as in n − q.
 
     Attributes:
         name: Its name.
@@ -26,8 +28,8 @@ class AlgorithmListing:
         client: What a client keeps between rounds.
         server: What the server keeps, the cloud model not counted.
         needs: What it needs that FedAvg doesn't: ``all clients`` in every round, as its paper has it; ``|S|``, the
-            number of clients that there are; ``full gradients`` in an exchange of their own; or ``two gradients`` in
-            each local step.
+            number of clients that there are; ``full gradients`` in an exchange of their own; ``two gradients`` in each
+            local step; or ``two trainings`` in a round.
         paper: Authors and year.
     """
 
@@ -53,15 +55,17 @@ def _listing(name: str) -> AlgorithmListing:
     needs = {
         EVERYONE: record.all_clients,
         "|S|": algorithm.needs_population,
-        "full gradients": len(algorithm.phases) > 1,
+        "full gradients": Work.GRADIENT in algorithm.phases,
         "two gradients": record.two_gradients,
+        "two trainings": algorithm.phases.count(Work.TRAIN) == 2,
     }
+    is_partly_private = algorithm.private_part() is not None
     return AlgorithmListing(
         name=name,
         family=record.family.words,
         term=record.term,
-        down=_numbers(algorithm.message_type(phase) for phase in phases),
-        up=_numbers(algorithm.reply_type(phase) for phase in phases),
+        down=_numbers((algorithm.message_type(phase) for phase in phases), without_private=is_partly_private),
+        up=_numbers((algorithm.reply_type(phase) for phase in phases), without_private=is_partly_private),
         client=_numbers([algorithm.client_type()]),
         server=_numbers([algorithm.server_type()]),
         needs=tuple(words for words, needed in needs.items() if needed),
@@ -69,10 +73,12 @@ def _listing(name: str) -> AlgorithmListing:
     )
 
 
-def _numbers(kinds: Iterable[type[Any]]) -> str:
-    """How many numbers NamedTuples hold, as 2n + 1, without lists whose length is up to a hyper-parameter."""
+def _numbers(kinds: Iterable[type[Any]], *, without_private: bool = False) -> str:
+    """How many numbers NamedTuples hold, as 2n + 1 or n − q, without lists whose length is up to a hyper-parameter."""
     forms = [form for kind in kinds for form in forms_of(kind).values() if form is not None]
     vectors = sum(form.is_vector for form in forms)
     single = len(forms) - vectors
-    parts = [f"{vectors}n" if vectors > 1 else "n"] * bool(vectors) + [str(single)] * bool(single)
+    times = str(vectors) if vectors > 1 else ""
+    of_vectors = f"{times}n − {times}q" if without_private else f"{times}n"
+    parts = [of_vectors] * bool(vectors) + [str(single)] * bool(single)
     return " + ".join(parts) or "0"

@@ -15,6 +15,7 @@ class Family(enum.Enum):
     MOMENTUM = "shared momentum: every local step goes where everyone has gone"
     FLAT = "flat minima: the gradient is taken a little uphill, at w + e, so that narrow valleys repel"
     AHEAD = "ahead: clients start beyond the aggregate, where the last rounds point"
+    PERSONAL = "personal: clients have models, or parts of models, of their own"
 
     @property
     def words(self) -> str:
@@ -81,4 +82,7 @@ RECORDS = {
     "mofedsam": Record(Family.FLAT, "α∇L(w + e) + (1 − α)h − ∇L(w)", "Qu et al., 2022", two_gradients=True),
     "fedspeed": Record(Family.FLAT, "∇L(w + e) − ∇L(w) − μh_i + μ(w − θ)", "Sun et al., 2023", two_gradients=True),
     "fedlesam": Record(Family.FLAT, "∇L(w + e) − ∇L(w)", "Fan et al., 2024"),
+    "fedper": Record(Family.PERSONAL, "", "Arivazhagan et al., 2019"),
+    "fedbn": Record(Family.PERSONAL, "", "Li et al., 2021"),
+    "ditto": Record(Family.PERSONAL, "λ(v_i − θ)", "Li et al., 2021"),
 }

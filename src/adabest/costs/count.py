@@ -6,7 +6,7 @@ four small rounds and checked on a fifth, so that no model, however large, needs
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, get_args
 
@@ -31,6 +31,7 @@ from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sections import Section
 from adabest.engine.simulation import Rules, Simulation
 from adabest.errors import InputError
+from adabest.model_part import Parameter
 from adabest.runs.settings.algorithm_specification import check_algorithms, make_algorithm
 from adabest.runs.settings.run_plan import labelled
 from adabest.tasks.base import no_heartbeat
@@ -38,6 +39,7 @@ from adabest.tasks.base import no_heartbeat
 # Where to count, as n and the number that both K and |P| have: four places for a formula, and one to check it.
 _PLACES = ((1000, 2), (1000, 3), (2000, 2), (2000, 3))
 _CHECK = (3000, 5)
+_PRIVATE = (0, 100)  # where to count as q, for algorithms with a private part
 _SAMPLES = 10  # of each client; what they are changes no count
 _BARE = LocalTraining(clip=0.0, weight_decay=0.0)
 _GUARDED = LocalTraining(clip=10.0, weight_decay=1e-3)
@@ -104,13 +106,16 @@ class CountedCosts:
     baseline: AlgorithmCosts
 
 
-def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> CountedCosts:
+def count_costs(
+    algorithms: Sequence[str | Algorithm] | None, sizes: Sizes, named: Sequence[Parameter] = ()
+) -> CountedCosts:
     """Counts what a round costs.
 
     Args:
         algorithms: Specifications such as ``adabest,beta=0.9``, or Algorithm objects; None for the paper's and their
             variants.
         sizes: What the formulas are to be evaluated for.
+        named: The model's parameters by name, if it is known.
 
     Raises:
         InputError: If there is no such algorithm, or there is no formula for its costs.
@@ -118,15 +123,43 @@ def count_costs(algorithms: Sequence[str | Algorithm] | None, sizes: Sizes) -> C
     chosen = CORE if algorithms is None else algorithms
     check_algorithms(chosen)
     made = {label: make_algorithm(algorithm) for label, algorithm in labelled(chosen).items()}
-    counted = {label: _costs(label, algorithm, sizes.precision) for label, algorithm in made.items()}
-    return CountedCosts(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision))
+    counted = {
+        label: _costs(label, algorithm, sizes.precision, _private_numbers(algorithm, named))
+        for label, algorithm in made.items()
+    }
+    return CountedCosts(sizes, counted, _costs("fedavg", FedAvg(), sizes.precision, _ZERO))
 
 
-def _costs(label: str, algorithm: Algorithm, precision: Precision) -> AlgorithmCosts:
+def _private_numbers(algorithm: Algorithm, named: Sequence[Parameter]) -> Formula:
+    """q: its number, or the symbol where the model isn't known.
+
+    Raises:
+        InputError: If the model has no such part.
+    """
+    part = algorithm.private_part()
+    if part is None:
+        return _ZERO
+    return int(part.mask(named).sum()) + _ZERO if named else symbol("q")
+
+
+def _costs(label: str, algorithm: Algorithm, precision: Precision, private: Formula) -> AlgorithmCosts:
+    found = _costs_with(label, algorithm, precision, _PRIVATE[0])
+    if algorithm.private_part() is None:
+        return found
+    more, numbers = _costs_with(label, algorithm, precision, _PRIVATE[1]), _PRIVATE[1] - _PRIVATE[0]
+    down, up = (
+        first + Fraction(1, numbers) * (second - first) * private
+        for first, second in ((found.down, more.down), (found.up, more.up))
+    )
+    return replace(found, down=down, up=up)
+
+
+def _costs_with(label: str, algorithm: Algorithm, precision: Precision, private: int) -> AlgorithmCosts:
+    """The costs of an algorithm where a model has some private numbers."""
     try:
         bare, guarded = (
             {
-                (n, k): count_round(algorithm, Sizes(n, k, k, precision=precision), training)
+                (n, k): count_round(algorithm, Sizes(n, k, k, precision=precision), training, private)
                 for n, k in (*_PLACES, _CHECK)
             }
             for training in (_BARE, _GUARDED)
@@ -204,18 +237,19 @@ class CountedRound(NamedTuple):
     sizes: dict[str, Number]
 
 
-def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining) -> CountedRound:
+def count_round(algorithm: Algorithm, sizes: Sizes, training: LocalTraining, private: int = 0) -> CountedRound:
     """Simulates two rounds with the same clients, and counts the second, in which everyone has a past.
 
     Args:
         algorithm: Whose rounds they are.
         sizes: How large everything is.
         training: Whether there are clipping and weight decay.
+        private: How many numbers of a model are private, for algorithms with a private part.
     """
     initial, gradient = (
         torch.linspace(first, last, sizes.parameters, dtype=sizes.dtype) for first, last in ((0.5, 1.5), (-1.0, 1.0))
     )
-    task = FreeGradients(initial, gradient, steps=sizes.steps, samples=_SAMPLES)
+    task = FreeGradients(initial, gradient, steps=sizes.steps, samples=_SAMPLES, private=private)
     everyone, cohort = np.arange(sizes.population), np.arange(sizes.participants)
     counts: dict[Section, OperationCounter] = {}
     samples, rules = np.full(sizes.population, _SAMPLES), Rules(gate=Gate("stop"))  # a reply left out isn't averaged

@@ -50,6 +50,9 @@ def cost_notes(costs: CountedCosts) -> list[str]:
             f"g = {sizes.gradient:,} operations, of matrix products and convolutions alone, forward and backward; a "
             f"client's {sizes.steps} gradients are {sizes.steps * sizes.gradient:,}"
         )
+    private = ""
+    if any("q" in (of.down + of.up).symbols() for of in counted.values()):
+        private = " q, of them the private ones, isn't known without a model and counts 0."
     both_ways = {label: (of.down + of.up).value(values) for label, of in counted.items()}
     plain = (simulator.down + simulator.up).value(values)
     latest = sizes.population * simulator.scored_client_bytes.value(values)
@@ -58,7 +61,7 @@ def cost_notes(costs: CountedCosts) -> list[str]:
         "while the algorithm's own functions run.",
         f"n = {sizes.parameters:,} parameters{sizes.described and f': {sizes.described}'}. K = {sizes.steps} local "
         f"steps; |P| = {sizes.participants} of |S| = {sizes.population} clients take part in a round; "
-        f"{sizes.precision}.",
+        f"{sizes.precision}.{private}",
         "s is an addition or subtraction, m a multiplication or division. “Operations” are both together, without the "
         f"gradients. {gradient}. “Over FedAvg” has them, and clipping and weight decay.",
         "In storage and communication the paper's formulas count numbers, and ours bytes.",

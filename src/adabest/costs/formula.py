@@ -4,6 +4,7 @@
 ``K``      local steps of a client in a round
 ``|P|``    clients that take part in a round
 ``n``      parameters of the model
+``q``      private ones among them, which aren't sent
 ``g``      the gradient of one mini-batch
 ``G``      the gradient over all samples of a client (no algorithm of the paper takes one)
 ``s``      an addition or subtraction of two numbers
@@ -24,7 +25,7 @@ Number = int | Fraction
 
 _LOOPS = ("K", "|P|")  # products that have one of these are written in brackets behind it
 _GRADIENTS = ("g", "G")
-_ORDER = (*_LOOPS, "n", *_GRADIENTS, "s", "m")
+_ORDER = (*_LOOPS, "n", "q", *_GRADIENTS, "s", "m")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Formula:
                 parts.append(f"{loop}({' + '.join(product.text(product.names[1:]) for product in inside)})")
             else:
                 parts += [product.text(product.names) for product in inside]
-        return " + ".join(parts) or "0"
+        return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 def whole_or_fraction(value: Fraction) -> Number:

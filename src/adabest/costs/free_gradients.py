@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from adabest.model_part import Part
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.metric import ACCURACY, Metric
 
@@ -15,7 +16,7 @@ class FreeGradients:
         full: How many gradients over all samples of a client were asked for.
     """
 
-    def __init__(self, initial: Tensor, gradient: Tensor, *, steps: int, samples: int) -> None:
+    def __init__(self, initial: Tensor, gradient: Tensor, *, steps: int, samples: int, private: int = 0) -> None:
         """Prepares all that clients will ask for.
 
         Args:
@@ -23,14 +24,20 @@ class FreeGradients:
             gradient: What every gradient is.
             steps: K of each client.
             samples: n_i of each client.
+            private: How many numbers any part of the model has.
         """
         self._initial, self._gradient, self._steps, self._samples = initial, gradient, steps, samples
+        self._private = private
         self._nothing = torch.zeros(())
         self.batches = self.full = 0
 
     def initial_model(self) -> Tensor:
         """θ_0."""
         return self._initial
+
+    def mask_of(self, part: Part) -> Tensor:
+        """The last numbers, as many as any part has."""
+        return torch.arange(len(self._initial)) >= len(self._initial) - self._private
 
     def samples(self, client: int) -> int:
         """n_i."""

@@ -19,6 +19,7 @@ from adabest.costs.round_timing import TimedFederation
 from adabest.costs.sizes import Sizes, find_sizes
 from adabest.engine.step_numbers import most_steps
 from adabest.errors import InputError
+from adabest.model_part import Parameter
 from adabest.runs.build import environment, make_engine
 from adabest.runs.process_settings import ProcessSettings
 from adabest.runs.results_file import provenance_of
@@ -72,8 +73,8 @@ def measure_costs(
     with StopRequests() as requests, ProcessSettings.of(config, components).entered():
         engine = make_engine(config)(requests.heartbeat)
         federations = [TimedFederation(label, *run, engine, requests.heartbeat) for label, run in runs.items()]
-        sizes = _sizes(config, components, federations[0])
-        counted = {label: count_costs([run[1].algorithm], sizes) for label, run in runs.items()}
+        sizes, named = _sizes(config, components, federations[0])
+        counted = {label: count_costs([run[1].algorithm], sizes, named) for label, run in runs.items()}
         for number in range(repeats + 1):
             turn = number % len(federations)  # another one begins each time, so that none always follows the same
             for federation in federations[turn:] + federations[:turn]:
@@ -124,8 +125,8 @@ def _refuse_drawn_steps(config: Config) -> None:
         )
 
 
-def _sizes(config: Config, components: Components, federation: TimedFederation) -> Sizes:
-    """The sizes of what is measured, as far as costs depend on them.
+def _sizes(config: Config, components: Components, federation: TimedFederation) -> tuple[Sizes, Sequence[Parameter]]:
+    """The sizes of what is measured, as far as costs depend on them, and the model's parameters by name.
 
     Raises:
         InputError: If clients differ in their number of steps.

@@ -72,12 +72,12 @@ def round_costs(
         InputError: If anything can't be used.
     """
     with naming(model, algorithms):
-        sizes = find_sizes(
+        sizes, named = find_sizes(
             {"model": model, "input_shape": input_shape, "classes": classes, "batch_size": batch_size},
             parameters,
             {"steps": steps, "participants": participants, "population": population, "precision": precision},
         )
-        counted = count_costs(algorithms, sizes)
+        counted = count_costs(algorithms, sizes, named)
     tables = cost_tables(counted)
     files = []
     if out is not None:

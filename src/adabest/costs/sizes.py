@@ -12,7 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from adabest.errors import InputError, nearest
 from adabest.machine import refuse_beyond_memory
+from adabest.model_part import Parameter
 from adabest.models.factory import Factory, build_model
+from adabest.models.vector import parameters_of
 from adabest.registry import convert
 from adabest.runs.settings.precisions import PRECISIONS
 
@@ -64,17 +66,25 @@ class Sizes:
         return PRECISIONS[self.precision]
 
     def values(self) -> dict[str, int]:
-        """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one."""
-        return {"n": self.parameters, "K": self.steps, "|P|": self.participants, "g": 0, "G": 0}
+        """The values of the symbols. Gradients are left out; what has no value here, as s and m, counts one.
+
+        q is in a formula only where the model isn't known, and counts nothing there.
+        """
+        return {"n": self.parameters, "K": self.steps, "|P|": self.participants, "q": 0, "g": 0, "G": 0}
 
 
-def find_sizes(described: Mapping[str, Any], parameters: int | None, cohort: Mapping[str, Any]) -> Sizes:
+def find_sizes(
+    described: Mapping[str, Any], parameters: int | None, cohort: Mapping[str, Any]
+) -> tuple[Sizes, Sequence[Parameter]]:
     """The sizes of a model that is described, or those of one of which nothing is known but its parameters.
 
     Args:
         described: What is known of ``model``, ``input_shape``, ``classes`` and ``batch_size``; None where nothing is.
         parameters: n, if nothing else is known.
         cohort: The sizes that have nothing to do with the model.
+
+    Returns:
+        The sizes, and the model's parameters by name; none if it isn't known.
 
     Raises:
         InputError: If anything can't be used, or both are given.
@@ -86,7 +96,7 @@ def find_sizes(described: Mapping[str, Any], parameters: int | None, cohort: Map
         raise InputError(
             f"parameters stands for a model of which nothing else is known: drop it, or {next(iter(given))}"
         )
-    return Sizes(parameters, **cohort)
+    return Sizes(parameters, **cohort), ()
 
 
 def _sizes_of_model(
@@ -96,7 +106,7 @@ def _sizes_of_model(
     classes: int,
     batch_size: int,
     cohort: Mapping[str, Any],
-) -> Sizes:
+) -> tuple[Sizes, Sequence[Parameter]]:
     """Builds a model, and counts its parameters and the operations of one mini-batch gradient."""
     Sizes(1, **cohort)  # so that what is wrong with the cohort comes out before the model is made
     shape: tuple[int, ...] = convert("input_shape", input_shape, tuple[int, ...])
@@ -118,12 +128,13 @@ def _sizes_of_model(
         raise InputError(
             f"a batch of {batch_size} inputs of shape {shown} can't be passed through the model {name}: {error}"
         ) from error
-    return Sizes(
+    sizes = Sizes(
         parameters=sum(p.numel() for p in module.parameters() if p.requires_grad),
         gradient=gradient,
         described=f"{name}, inputs of {shown}, {classes} classes, batches of {batch_size}",
         **cohort,
     )
+    return sizes, parameters_of(module)
 
 
 def _operations(module: nn.Module, x: torch.Tensor) -> int:

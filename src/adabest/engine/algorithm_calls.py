@@ -27,6 +27,7 @@ from adabest.algorithms.base import (
     Update,
 )
 from adabest.algorithms.forms import Form, fault_of_field, find_fault, forms_of
+from adabest.engine.private_part import without_private
 from adabest.errors import InputError
 from adabest.global_generators import GlobalGenerators
 
@@ -107,7 +108,7 @@ def finish(
     *,
     leading: tuple[int, ...] = (),
 ) -> tuple[Any, Any]:
-    """What one client keeps and replies, or several; the form of replies isn't checked here.
+    """What one client keeps and replies, or several, without what is private; the form of replies isn't checked here.
 
     Args:
         algorithm: The algorithm.
@@ -120,9 +121,9 @@ def finish(
     found = _call(algorithm, "client_finish", states, sent, model, context)
     if not (isinstance(found, tuple) and len(found) == 2 and not hasattr(found, "_fields")):
         raise _wrong_kind(algorithm, "client_finish", found, "two things: what the client keeps, and its reply")
-    kept = found[0]
+    kept, reply = found
     _check_tuple(algorithm, "client_finish", algorithm.client_type(), kept, sent.cloud, leading=leading)
-    return found
+    return kept, reply if context.private is None else without_private(reply, sent.cloud, context.private, leading)
 
 
 def server_step(algorithm: Algorithm, server: Any, cloud: Tensor, replies: Replies, context: ServerContext) -> Update:
@@ -178,6 +179,16 @@ def client_estimates(
         fault = fault_of_field(Form.VECTOR, found, sent.cloud, leading)
         if fault is not None:
             raise _error(algorithm, f"client_estimate returned what can't be an h_i: it {fault}")
+    return found
+
+
+def personal_model(algorithm: Algorithm, state: Any, sent: Any, context: ClientContext) -> Tensor | None:
+    """The model that one client uses for itself; None if the algorithm has no other than the one trained last."""
+    found: Tensor | None = _call(algorithm, "personal_model", state, sent, context)
+    if found is not None:
+        fault = fault_of_field(Form.MODEL, found, sent.cloud)
+        if fault is not None:
+            raise _error(algorithm, f"personal_model returned what can't be a model: it {fault}")
     return found
 
 

@@ -161,7 +161,7 @@ def _started(cohorts: Sequence[tuple[Request, list[int]]]) -> list[TrainingJob]:
     for request, clients in cohorts:
         own = slice(first, first + len(clients))
         states = stacked_states([request.clients[client] for client in clients])
-        context = context_of(request.context, tuple(clients), steps[own], samples[own])
+        context = context_of(request, tuple(clients), steps[own], samples[own])
         correction = calls.correction(request.algorithm, states, request.message, context, leading=(len(clients),))
         jobs.append(TrainingJob(request, clients, table, first, states, context, correction))
         first = own.stop

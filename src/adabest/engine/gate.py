@@ -107,19 +107,21 @@ class Columns(NamedTuple):
         return sizes, weights, norms
 
 
-def inspect(columns: Columns, cloud: Tensor, replies: Any) -> Tensor:
+def inspect(columns: Columns, cloud: Tensor, replies: Any, clients: int) -> Tensor:
     """The facts about replies by which they are judged, float64 ``[clients, columns]``.
 
     Args:
         columns: What to look at.
         cloud: The cloud model that was sent.
         replies: The replies as one NamedTuple of tensors, with a first dimension for the clients.
+        clients: How many there are; a reply may have no field at all.
     """
-    forms, clients = forms_of(type(replies)), len(replies[0])
+    forms = forms_of(type(replies))
     sizes = [finite_if_all_are(getattr(replies, name).reshape(clients, -1)) for name in columns.sizes]
     weights = [getattr(replies, name).reshape(clients) for name in columns.weights]
     norms = [_norms(getattr(replies, name), cloud if forms[name] is Form.MODEL else None) for name in columns.norms]
-    return torch.stack([fact.to(torch.float64) for fact in (*sizes, *weights, *norms)], dim=1)
+    facts = [fact.to(torch.float64) for fact in (*sizes, *weights, *norms)]
+    return torch.stack(facts, dim=1) if facts else cloud.new_empty(clients, 0, dtype=torch.float64)
 
 
 class Verdict:

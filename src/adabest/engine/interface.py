@@ -25,6 +25,7 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate_rules import Gate
 from adabest.engine.local_step import LocalTraining
+from adabest.engine.private_part import PrivatePart
 from adabest.noise import NoiseKey
 from adabest.tasks.base import Task
 
@@ -43,6 +44,7 @@ class Request(NamedTuple):
         gate: The rules by which replies will be judged.
         remembered: The norms of replies accepted before in this phase, if their median is a limit.
         common_steps: K, if the algorithm says how many local steps every client makes.
+        private: The part of the model that stays with the clients, if there is one.
     """
 
     algorithm: Algorithm
@@ -55,6 +57,7 @@ class Request(NamedTuple):
     gate: Gate = Gate()
     remembered: Tensor | None = None
     common_steps: int | None = None
+    private: PrivatePart | None = None
 
     def steps(self, clients: Sequence[int]) -> np.ndarray:
         """K_i of some clients in this phase, int64 ``[clients]``."""
@@ -64,6 +67,11 @@ class Request(NamedTuple):
             chosen = np.asarray(clients, dtype=np.int64)
             return self.training.steps.of(self._seed, self.context.round, chosen)
         return np.array([self.task.steps(client) for client in clients], dtype=np.int64)
+
+    @property
+    def private_mask(self) -> Tensor | None:
+        """Which of a model's numbers are private; None without a private part."""
+        return None if self.private is None else self.private.mask
 
     @property
     def _seed(self) -> int:
@@ -222,19 +230,20 @@ def client_context(request: Request, client: int) -> ClientContext:
     """The context of one client in a phase."""
     like = request.message.cloud
     steps, samples = (like.new_tensor([count]) for count in (request.steps([client])[0], request.task.samples(client)))
-    return context_of(request.context, client, steps, samples)
+    return context_of(request, client, steps, samples)
 
 
 def stacked_context(request: Request, clients: Sequence[int]) -> ClientContext:
     """The context of several clients in a phase, as one; counts are ``[clients, 1]``."""
-    server, like = request.context, request.message.cloud
+    like = request.message.cloud
     steps = like.new_tensor(request.steps(clients)[:, None])
     samples = like.new_tensor([[request.task.samples(client)] for client in clients])
-    return context_of(server, tuple(clients), steps, samples)
+    return context_of(request, tuple(clients), steps, samples)
 
 
-def context_of(server: ServerContext, client: int | tuple[int, ...], steps: Tensor, samples: Tensor) -> ClientContext:
+def context_of(request: Request, client: int | tuple[int, ...], steps: Tensor, samples: Tensor) -> ClientContext:
     """The context of a client, or of several, with numbers of steps and samples."""
+    server = request.context
     return ClientContext(
         round=server.round,
         phase=server.phase,
@@ -243,6 +252,7 @@ def context_of(server: ServerContext, client: int | tuple[int, ...], steps: Tens
         steps=steps,
         samples=samples,
         noise=replace(server.noise, client=client),
+        private=request.private_mask,
     )
 
 

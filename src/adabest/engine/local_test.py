@@ -14,8 +14,9 @@ GLOBAL, OWN = "global", "own"
 class LocalTest:
     """Judges two models of each training client on the samples that it has held out.
 
-    One is the model that is told of, the same for all. The other is the client's own latest model, which is there once
-    it has taken part; where the models of clients can't be told from their replies, nobody has one.
+    One is the model that is told of, the same for all. The other is the client's own: its personal one if the algorithm
+    has such models, else the one that it trained last. It is there once the client has taken part; where the models of
+    clients can't be told from their replies, and none is personal, nobody has one.
     """
 
     def __init__(self, task: ClassificationTask, simulation: Simulation, score: str) -> None:
@@ -62,7 +63,7 @@ class LocalTest:
         place = {client: number for number, client in enumerate(self._clients.tolist())}
         for client in self._simulation.clients_with_models():
             if client in place:
-                model = self._simulation.client_model(client)
+                model = self._simulation.personal_model(client)
                 values[place[client]] = self._judged(model, np.array([client]))[0]
         return values
 

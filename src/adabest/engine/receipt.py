@@ -19,6 +19,7 @@ from adabest.engine.gate import (
 )
 from adabest.engine.gate_rules import Gate
 from adabest.engine.interface import Answers, ClientScores, Request, TrainingScores, stacked_states
+from adabest.engine.private_part import private_bytes
 from adabest.engine.reduction import reduce_replies
 
 
@@ -33,7 +34,7 @@ class Received(NamedTuple):
             none is accepted.
         steps: The number of local steps that each client made.
         scores: How their training went, some clients after others.
-        bytes_up: The bytes of all replies.
+        bytes_up: The bytes of all replies, without what is private.
         remembered: The norms of the last accepted replies; None where no limit needs them.
         answers: The answers themselves, where the clients live in this process.
     """
@@ -86,7 +87,7 @@ def receive(request: Request, answers: Answers, gate: Gate, remembered: Tensor |
             everyone,
             lambda: (reduce_replies(request.algorithm.means, answers.clients, answers.replies), None),
         )
-    facts = inspect(columns, request.message.cloud, answers.replies)
+    facts = inspect(columns, request.message.cloud, answers.replies, len(answers.clients))
     verdict = judge(answers.clients, facts, columns, gate.limit, remembered, faults=answers.faults)
     answers = with_sound_states(request, answers)
 
@@ -115,6 +116,7 @@ def _received(
     verdict: Verdict,
     reduce: Callable[[], tuple[Replies, Suspicions | None]] | None,
 ) -> Received:
+    hidden = private_bytes(request.private, type(answers.replies), request.message.cloud)
     return Received(
         request=request,
         clients=answers.clients,
@@ -122,6 +124,6 @@ def _received(
         reduce=reduce,
         steps=answers.steps,
         scores=answers.scores,
-        bytes_up=sum(field.numel() * field.element_size() for field in answers.replies),
+        bytes_up=sum(field.numel() * field.element_size() for field in answers.replies) - len(answers.clients) * hidden,
         answers=answers,
     )

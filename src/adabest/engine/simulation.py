@@ -21,11 +21,12 @@ from adabest.engine.client_store import Pieces
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate import MOST_SKIPPED, GateNotes, Suspicions
 from adabest.engine.gate_rules import Gate
-from adabest.engine.interface import Answers, Engine, Request, server_context
+from adabest.engine.interface import Answers, Engine, Request, client_context, server_context
 from adabest.engine.lanes import Lane, advance
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory, ran_out_of_memory
 from adabest.engine.metrics import Metrics, measure
+from adabest.engine.private_part import PrivatePart, private_bytes
 from adabest.engine.receipt import Received
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.round_health import RoundHealth
@@ -124,6 +125,7 @@ class Simulation:
         self._samples = np.array([task.samples(c) for c in self._clients.tolist()]) if samples is None else samples
         self._roster = self._roster_before_round_one()
         calls.refuse_wrong_declarations(algorithm)
+        self._private = PrivatePart.of(algorithm, task)
         weighted = algorithm.scored_weight == "samples"
         self._everyone = float(self._samples.sum() if weighted else len(self._samples))
         fresh = calls.initial_client(algorithm, self._initial)
@@ -182,9 +184,31 @@ class Simulation:
         model = self._client_side.model(self.state.clients, client)
         return (self._initial if model is None else model).clone()
 
+    def personal_model(self, client: int) -> Tensor:
+        """The model that a client uses for itself: the algorithm's personal one, else its latest.
+
+        Raises:
+            InputError: If no such client trains.
+        """
+        latest = self.client_model(client)
+        found = self._personal_model(client)
+        return latest if found is None else found.clone()
+
     def clients_with_models(self) -> list[int]:
-        """The clients that have taken part, ascending; none where their models can't be told from their replies."""
-        return [] if self.state.scored is None else sorted(self.state.clients)
+        """The clients that have taken part, ascending; none where their models are known to nobody."""
+        clients = sorted(self.state.clients)
+        is_known = self.state.scored is not None or (clients and self._personal_model(clients[0]) is not None)
+        return clients if is_known else []
+
+    def _personal_model(self, client: int) -> Tensor | None:
+        """The algorithm's personal model of a client under the message of the next round, if it has one."""
+        if self._algorithm.needs_population and self._roster.size == 0:
+            return None  # there is no message
+        context = self.context(self.state.round + 1)
+        message = calls.message(self._algorithm, self.state.server, self.state.cloud, context)
+        request = self._request(self._algorithm.phases[0], {}, message, context)
+        own = client_context(request, client)
+        return calls.personal_model(self._algorithm, self.client_state(client), message, own)
 
     def context(self, round_number: int, phase: int = 0) -> ServerContext:
         """The context of a phase of the round that is under way, or of the next."""
@@ -435,6 +459,7 @@ class Simulation:
             request = self._request(work, clients, message, context)._replace(
                 gate=self._rules.gate, remembered=after.remembered_norms.get(phase)
             )
+            hidden = private_bytes(self._private, type(message), after.cloud)
             answers: Answers | Received = yield request
             if assumed and isinstance(answers, Answers) and answers.faults:
                 return None
@@ -444,7 +469,7 @@ class Simulation:
             received.append(one)
             after = replace(
                 after,
-                bytes_down=after.bytes_down + len(clients) * message_bytes(message),
+                bytes_down=after.bytes_down + len(clients) * (message_bytes(message) - hidden),
                 bytes_up=after.bytes_up + one.bytes_up,
                 local_steps=after.local_steps + sum(one.steps),
                 remembered_norms=after.remembered_norms
@@ -457,6 +482,8 @@ class Simulation:
                 replies, doubt = one.reduce()
                 update: Update = yield ServerStep(self._algorithm, after.server, after.cloud, replies, context)
             calls.check_update(self._algorithm, update, after.cloud)
+            if self._private is not None:
+                update = self._private.kept(update, after.cloud)
             doubts += [] if doubt is None else [doubt]
             after = replace(after, server=update.server, aggregate=update.aggregate, cloud=update.cloud, h=update.h)
             if phase + 1 < len(self._algorithm.phases):
@@ -494,7 +521,17 @@ class Simulation:
 
     def _request(self, work: Work, states: Mapping[int, Any], message: Any, context: ServerContext) -> Request:
         steps = calls.common_steps(self._algorithm, context)
-        return Request(self._algorithm, self._task, self._training, work, states, message, context, common_steps=steps)
+        return Request(
+            self._algorithm,
+            self._task,
+            self._training,
+            work,
+            states,
+            message,
+            context,
+            common_steps=steps,
+            private=self._private,
+        )
 
     def _evaluation_request(self, after: State) -> EvaluationRequest:
         scored = self._scored_value(after.scored)

@@ -28,9 +28,10 @@ from adabest.engine.reference import ReferenceEngine
 from adabest.engine.server_step import ServerStep, may_be_stacked, take_stacked
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.state import Snapshot
-from adabest.errors import AdabestError
+from adabest.errors import AdabestError, InputError
 from adabest.federation.partition import Partition, Scheme, cut
 from adabest.federation.roster import Attendance
+from adabest.model_part import Part
 from adabest.models.factory import build_model
 from adabest.registry import naming
 from adabest.runs.build import make_batched_engine
@@ -52,6 +53,7 @@ _FUNCTIONS = (
     "server_step",
     "client_model",
     "client_estimate",
+    "personal_model",
 )
 
 _MakeEngine = Callable[[Heartbeat], Engine]
@@ -156,10 +158,20 @@ def _made_up() -> _MadeUp:
     return _MadeUp(dataset, cut(dataset.y_train.numpy(), dataset.classes, scheme))
 
 
+class _MadeUpTask(ClassificationTask):
+    """A task in whose small model any part that isn't there is the last layer."""
+
+    def mask_of(self, part: Part) -> Tensor:
+        try:
+            return super().mask_of(part)
+        except InputError:
+            return super().mask_of(Part(last_layers=1))
+
+
 def _task(seed: int = 0, dtype: torch.dtype = torch.float64) -> ClassificationTask:
     dataset, partition = _made_up()
     example = (dataset.x_train[:2].float() - dataset.mean) / dataset.std
-    return ClassificationTask(
+    return _MadeUpTask(
         dataset,
         partition,
         build_model("mlp,hidden=5", example, dataset.classes, seed),
@@ -232,7 +244,7 @@ def _check_first_rounds(algorithm: Algorithm) -> None:
         algorithm.message_type(phase), algorithm.reply_type(phase)
     simulation = _federation(algorithm)
     simulation.step(evaluate=True)
-    _run(simulation, 1)
+    _personal_models(_run(simulation, 1))
 
 
 def _check_types(algorithm: Algorithm) -> None:
@@ -265,7 +277,12 @@ def _check_purity(algorithm: Algorithm) -> None:
 
     for name in _FUNCTIONS:
         watch(name)
-    _run(_federation(watched))
+    _personal_models(_run(_federation(watched)))
+
+
+def _personal_models(simulation: Simulation) -> list[Tensor]:
+    """The models that clients use for themselves."""
+    return [simulation.personal_model(client) for client in simulation.clients_with_models()]
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

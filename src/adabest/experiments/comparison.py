@@ -18,6 +18,7 @@ from adabest.runs.settings.algorithm_specification import check_algorithms, refu
 from adabest.runs.settings.call_arguments import DEFAULT_ALGORITHMS
 from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.run_plan import Plan, plan_algorithms
+from adabest.runs.settings.unjudged_parts import warn_of_unjudged_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,6 +139,7 @@ def make_and_report(
     """Makes the runs of a comparison or a sweep, then writes a table and a figure."""
     varied = dict.fromkeys(text.partition("=")[0] for text in what.get("vary", ()))
     warn_of_idle_settings({**settings, **varied}, planned.configs(), asked.seeds)
+    warn_of_unjudged_parts(planned.configs())
     with begun(asked, planned, what, settings) as folder:
         made = make_runs(
             planned, folder, lanes=asked.lanes, overwrite=asked.overwrite, unverified=unverified, show=show

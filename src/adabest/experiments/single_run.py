@@ -16,6 +16,7 @@ from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.idle_settings import warn_of_idle_settings
 from adabest.runs.settings.resolution import resolve
+from adabest.runs.settings.unjudged_parts import warn_of_unjudged_parts
 
 
 def run(
@@ -59,6 +60,7 @@ def make_run(settings: dict[str, Any], *, callbacks: Sequence[Callback] = (), sh
     folder, replace = settings.pop("out", None), settings.pop("overwrite", False)
     complete, components = resolve(settings)
     warn_of_idle_settings(settings, [complete])
+    warn_of_unjudged_parts([complete])
     place = (
         Path(folder)
         if folder

@@ -19,6 +19,7 @@ from adabest.runs.results_file import CHOICES, write_choices
 from adabest.runs.settings.algorithm_specification import refuse_hyperparameters
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.idle_settings import warn_of_idle_settings
+from adabest.runs.settings.unjudged_parts import warn_of_unjudged_parts
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +92,7 @@ def make_tuning(settings: dict[str, Any], *, unverified: bool = False, show: boo
     search = plan_search(settings, **what, seeds=asked.seeds, lanes=asked.lanes)
     planned = search.plan(search.points)
     warn_of_idle_settings(settings, planned.configs(), asked.seeds)
+    warn_of_unjudged_parts(planned.configs())
     with begun(asked, planned, search.what, settings) as folder:
         tried = try_points(search, folder, overwrite=asked.overwrite, unverified=unverified, show=show)
         return _report(tried, ranked=bool(search.what["space"]))

@@ -2,6 +2,11 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from adabest.model_part import Parameter
+
+_NORMALISING = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # the first is BatchNorm's and InstanceNorm's
 
 
 class VectorModel:
@@ -36,3 +41,13 @@ class VectorModel:
         sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
         pieces = torch.split(vector, sizes)
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+
+def parameters_of(module: nn.Module) -> list[Parameter]:
+    """The trainable parameters of a module, in the order in which they lie in a vector."""
+    layers = dict(module.named_modules(remove_duplicate=False))
+    return [
+        Parameter(name, tensor.numel(), isinstance(layers[name.rpartition(".")[0]], _NORMALISING))
+        for name, tensor in module.named_parameters()
+        if tensor.requires_grad
+    ]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from adabest.model_part import Part
 from adabest.tasks.objectives.metric import Metric
 
 Heartbeat = Callable[[], None]
@@ -63,6 +64,13 @@ class Task(Protocol):
 
     def initial_model(self) -> Tensor:
         """θ_0."""
+
+    def mask_of(self, part: Part) -> Tensor:
+        """Which numbers of a model belong to a part of it, bool ``[P]``.
+
+        Raises:
+            InputError: If the model has no such part.
+        """
 
     def samples(self, client: int) -> int:
         """n_i."""

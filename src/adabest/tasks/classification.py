@@ -22,8 +22,9 @@ from adabest.data.synthetic import SyntheticInputs
 from adabest.errors import InputError
 from adabest.federation.batches import MISSING, Batching, batch_table, batches_per_epoch
 from adabest.federation.partition import Partition
+from adabest.model_part import Part
 from adabest.models.keyed import set_dropout_key
-from adabest.models.vector import VectorModel
+from adabest.models.vector import VectorModel, parameters_of
 from adabest.random import Purpose
 from adabest.registry import Registry, shown
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
@@ -200,6 +201,10 @@ class ClassificationTask:
     def initial_model(self) -> Tensor:
         """θ_0."""
         return self._initial.clone()
+
+    def mask_of(self, part: Part) -> Tensor:
+        """Which numbers of a model belong to a part of it."""
+        return part.mask(parameters_of(self.model.module)).to(self._device)
 
     def samples(self, client: int) -> int:
         """n_i."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from adabest.model_part import Parameter, Part
 from adabest.tasks.base import Heartbeat, LocalPass, Scores, ValidationScores, no_heartbeat
 from adabest.tasks.objectives.metric import ACCURACY, Metric
 
@@ -33,6 +34,11 @@ class QuadraticTask:
     def initial_model(self) -> Tensor:
         """θ_0."""
         return self.origin.clone()
+
+    def mask_of(self, part: Part) -> Tensor:
+        """Which coordinates belong to a part: each counts as a layer, the last one as one that normalises."""
+        last = len(self.origin) - 1
+        return part.mask([Parameter(f"{place}.w", 1, normalises=place == last) for place in range(last + 1)])
 
     def samples(self, client: int) -> int:
         """n_i."""

@@ -20,7 +20,7 @@ def action() -> Action:
 
     def act(arguments: dict[str, Any]) -> int:
         console().print(algorithms_table(list_algorithms()).rich())
-        console().print("down, up, client, server: numbers that are sent and kept, where a model has n.")
+        console().print("down, up, client, server: numbers sent and kept; a model has n, of which q are private.")
         return DONE
 
     return act

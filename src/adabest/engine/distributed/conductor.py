@@ -21,6 +21,7 @@ from adabest.engine.distributed.service import RankService
 from adabest.engine.evaluation import EvaluationRequest, EvaluationResult
 from adabest.engine.gate import Columns, Verdict, judge, remember
 from adabest.engine.interface import Request, TrainingScores
+from adabest.engine.private_part import private_bytes
 from adabest.engine.receipt import Received
 from adabest.engine.reduction import ReducedReplies
 from adabest.tasks.base import Heartbeat, Scores, Task, ValidationScores
@@ -244,9 +245,11 @@ def _received(request: Request, verdict: Verdict, report: PhaseReport, means: Re
 
 
 def _reply_bytes(request: Request) -> int:
-    """The bytes of one reply."""
-    like, forms = request.message.cloud, forms_of(request.algorithm.reply_type(request.context.phase))
-    return sum(form.length(like) * form.dtype(like).itemsize for form in forms.values() if form is not None)
+    """The bytes of one reply, without what is private."""
+    like, kind = request.message.cloud, request.algorithm.reply_type(request.context.phase)
+    forms = [form for form in forms_of(kind).values() if form is not None]
+    whole = sum(form.length(like) * form.dtype(like).itemsize for form in forms)
+    return whole - private_bytes(request.private, kind, like)
 
 
 class RankedEngine:

@@ -97,7 +97,7 @@ class RunPhase:
         forms = forms_of(type(answers.replies))
         names = [name for name, form in forms.items() if form is not None and not form.is_vector]
         return {
-            "facts": inspect(self._columns, self.request.message.cloud, answers.replies).tolist(),
+            "facts": inspect(self._columns, self.request.message.cloud, answers.replies, len(answers.clients)).tolist(),
             "numbers": {name: getattr(answers.replies, name).flatten().tolist() for name in names},
             "steps": answers.steps,
             "scores": [list(own) for scores in answers.scores for own in scores.read()],

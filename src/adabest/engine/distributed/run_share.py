@@ -19,6 +19,7 @@ from adabest.engine.distributed.placement import Slices
 from adabest.engine.interface import Answers, Request, server_context
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.memory_tiers import Memory
+from adabest.engine.private_part import PrivatePart
 from adabest.engine.scored_model import ScoredModel
 from adabest.tasks.base import Task
 
@@ -61,6 +62,7 @@ class RunShare:
         initial = parts.task.initial_model()
         self._fresh = parts.algorithm.client_init(initial)
         self._initial = initial
+        self._private = PrivatePart.of(parts.algorithm, parts.task)
         self._states = _SlotStore(parts.memory)
         self._models = ClientStore(parts.memory)
         self.scored: ScoredModel | None = ScoredModel.empty(initial[slices.part(rank)])
@@ -111,7 +113,9 @@ class RunShare:
         algorithm, task, training, _ = self.parts
         states = {client: self.state(client) for client in clients}
         steps = calls.common_steps(algorithm, context)
-        return Request(algorithm, task, training, work, states, message, context, common_steps=steps)
+        return Request(
+            algorithm, task, training, work, states, message, context, common_steps=steps, private=self._private
+        )
 
     def reserve(self, cohort: Sequence[int], own: Collection[int]) -> None:
         """Makes sure that there is memory for what the clients of a round will keep here, so that ``keep`` can't fail.

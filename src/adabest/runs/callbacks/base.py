@@ -114,12 +114,13 @@ class RunView:
 
         Args:
             which: ``scored``, ``aggregate``, ``cloud``, or ``averaged`` if the run has such a model by now.
-            client: A training client, whose own latest model it is then; the initial one if it has none.
+            client: A training client, whose own model it is then: its personal one if the algorithm has such models,
+                else the one that it trained last; the initial one if it never took part.
 
         Raises:
             InputError: If there is no such model or client.
         """
-        self._model.load(self._vector(which) if client is None else self.simulation.client_model(client))
+        self._model.load(self._vector(which) if client is None else self.simulation.personal_model(client))
         # Clones: tied parameters share memory, which safetensors refuses, and the next round changes the model.
         return {name: value.detach().cpu().clone() for name, value in self._model.module.state_dict().items()}
 
