@@ -12,6 +12,7 @@ import inspect
 import io
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from adabest.algorithms.records import Family
 from adabest.cli import main
 from adabest.cli.catalog import COMMANDS
 from adabest.cli.parser import Field, help_texts
+from adabest.paper.leaderboard import FAMILY_COLOURS
 from adabest.registry import Option, options_of
 from adabest.runs.settings.call_arguments import CALL_ARGUMENTS
 from adabest.runs.settings.config import SETTINGS, Config
@@ -194,6 +196,34 @@ def _families() -> str:
     return "\n".join(parts)
 
 
+def _families_picture() -> str:
+    """A picture of the families: a row for each, with the terms that it adds to a local step, and its members."""
+    listings, parts, top = list_algorithms(), [], 8
+    for family, colour in zip(Family, FAMILY_COLOURS, strict=True):
+        members = [of for of in listings if of.family == family.words]
+        terms = list(dict.fromkeys(of.term or "nothing" for of in members))
+        names = textwrap.wrap(", ".join(of.name for of in members), 40, break_on_hyphens=False)
+        height = 14 + 18 * max(len(terms), len(names), 1)
+        parts.append(f'<rect x="4" y="{top}" width="8" height="{height - 6}" rx="3" fill="{colour.light}"/>')
+        parts.append(_text(20, top + 18, [family.words], "font-weight:bold"))
+        parts.append(_text(170, top + 18, terms, "font-family:monospace"))
+        parts.append(_text(560, top + 18, names, ""))
+        top += height
+    title = "The families of algorithms, what each adds to the gradient of a local step, and its members"
+    return (
+        f'<svg viewBox="0 0 880 {top}" role="img" style="font-size:13px;width:100%;min-width:40rem" '
+        f'fill="currentColor" xmlns="http://www.w3.org/2000/svg"><title>{title}</title>{"".join(parts)}</svg>'
+    )
+
+
+def _text(x: int, y: int, lines: Iterable[str], style: str) -> str:
+    """Lines of text in a picture, one below the other."""
+    spans = "".join(
+        f'<tspan x="{x}" y="{y + 18 * number}">{html.escape(line)}</tspan>' for number, line in enumerate(lines)
+    )
+    return f'<text style="{style}">{spans}</text>'
+
+
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(words) or "–"
 
@@ -204,6 +234,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "hyperparameters": _hyperparameters,
     "call": _call,
     "families": _families,
+    "families-picture": _families_picture,
     "run-folder": _run_folder,
 }
 

@@ -20,7 +20,7 @@ from adabest.runs.results_file import Result
 _BASELINE = "fedavg"
 _CLOUD, _SCORED = "cloud_accuracy", "scored_accuracy"
 _TARGETS = {"mnist": 0.95, "cifar10": 0.75}  # accuracies of the cloud model whose first round is looked for
-_COLOURS = (BLACK, BLUE, ORANGE, VERMILION, GREEN, INDIGO, PURPLE, RASPBERRY, YELLOW)
+FAMILY_COLOURS = (BLACK, BLUE, ORANGE, VERMILION, GREEN, INDIGO, PURPLE, RASPBERRY, YELLOW)
 
 
 class Place(NamedTuple):
@@ -92,7 +92,7 @@ def leaderboard_figure(runs: Runs) -> Figure:
     """The accuracy of every cloud model (filled) and scored model (hollow), coloured by family."""
     most = max(len(entries) for entries in runs.values())
     figure, grid = panels(1, len(runs), (2.2 + 4.6 * len(runs), 1.4 + 0.24 * most))
-    colours = dict(zip((family.words for family in Family), _COLOURS, strict=False))
+    colours = dict(zip((family.words for family in Family), FAMILY_COLOURS, strict=True))
     for axes, (cell, entries) in zip(grid[0], runs.items(), strict=True):
         found = places(entries)
         for height, place in enumerate(found):
