@@ -117,7 +117,7 @@ class TestBytes:
         assert found.expected["clients"] == {"paper": None, "counted": None}  # a gradient over all samples isn't g
 
     def test_an_algorithm_that_sends_more_than_was_counted_is_found_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def count_another(algorithms: Any, sizes: Sizes) -> Any:
+        def count_another(algorithms: Any, sizes: Sizes, named: Any) -> Any:
             counted = count_costs([FedAvg()], sizes)
             return replace(counted, algorithms={"chatty": counted.algorithms["fedavg"]})
 

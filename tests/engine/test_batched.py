@@ -15,7 +15,7 @@ import torch
 from quadratics import random_quadratics
 from quadratics import simulate as simulate_quadratics
 from recording import make
-from side_by_side import Case, StackedEngine, assert_alike, distance, run, simulate
+from side_by_side import Case, StackedEngine, assert_alike, distance, fitting, run, simulate
 from torch import Tensor
 from torch.nn import functional
 
@@ -84,7 +84,8 @@ def test_every_algorithm_of_the_core_agrees_with_the_reference_on_an_mlp(
 def test_every_other_algorithm_agrees_with_the_reference_on_an_mlp(name: str) -> None:
     """An adaptive server divides by τ, and so multiplies what is rounded."""
     limit = 1e-8 if isinstance(algorithm_of(name), Adaptive) else 1e-11
-    assert_alike(algorithm_of(name), MLP._replace(unbalance=1.0), StackedEngine, rounds=2, limit=limit)
+    case = fitting(algorithm_of(name), MLP._replace(unbalance=1.0))
+    assert_alike(algorithm_of(name), case, StackedEngine, rounds=2, limit=limit)
 
 
 @every_engine

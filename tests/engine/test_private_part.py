@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from side_by_side import Case, StackedEngine, assert_alike, simulate
+from side_by_side import Case, StackedEngine, assert_alike, simulate, with_norms
 from small import assert_same
-from torch import Tensor, nn
+from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Algorithm, ClientContext
@@ -29,7 +29,7 @@ from adabest.runs.build import make_batched_engine
 from adabest.tasks.base import no_heartbeat
 
 MLP = Case("mlp,hidden=9x5", (2, 6, 6))
-NORMED = Case(nn.Sequential(nn.Flatten(), nn.Linear(72, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3)), (2, 6, 6))
+NORMED = with_norms(MLP)
 HEAD = 5 * 3 + 3  # numbers of the MLP's last layer
 ENGINES: dict[str, Any] = {"cpu": make_batched_engine, "stacked": StackedEngine}
 every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from recording import NAMES, make
-from side_by_side import Case, simulate
+from side_by_side import Case, fitting, simulate
 
 from adabest.algorithms.adabest import AdaBest
 from adabest.algorithms.base import Nothing, Replies, ServerContext, Update
@@ -41,8 +41,8 @@ def rounds(lanes: list[Any], count: int) -> list[Lane[None]]:
 
 @pytest.mark.parametrize("name", [*NAMES, "adabest,beta=auto"])
 def test_stacked_steps_have_the_bits_of_single_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
-    single = [simulate(make(name), MLP._replace(seed=seed), ReferenceEngine) for seed in range(3)]
+    cases = [fitting(make(name), MLP._replace(seed=seed)) for seed in range(3)]
+    together, single = ([simulate(make(name), case, ReferenceEngine) for case in cases] for _ in range(2))
     counts = list[int]()
 
     def stacked(steps: list[ServerStep]) -> list[Update]:

@@ -86,6 +86,24 @@ class Case(NamedTuple):
         )
 
 
+def with_norms(case: Case) -> Case:
+    """A case whose model has a normalisation layer, for algorithms that ask for one."""
+    features = int(np.prod(case.shape))
+    layers = [nn.Flatten(), nn.Linear(features, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.seed)
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+    return case._replace(model=nn.Sequential(*layers))
+
+
+def fitting(algorithm: Algorithm, case: Case) -> Case:
+    """The case, or one with norms where the algorithm asks for them."""
+    part = algorithm.private_part()
+    return with_norms(case) if part is not None and part.normalisation else case
+
+
 def simulate(
     algorithm: Algorithm,
     case: Case,
