@@ -69,6 +69,8 @@ ROWS = {
     "double relu and pool": "Cr F L",
     "batch statistics": "C F L",
     "in place": "C F L F L",
+    "normed at the start": "F Cr L",
+    "frozen, then normed": "F L",
     "mixed": "Cpr C F Lr L F L",
     "depends on data": "F",
     "recurrent, with dropout": "F",
