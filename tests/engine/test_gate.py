@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,10 +19,11 @@ from spoiled import HARMS, Harm, negative, spoiled
 from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
-from adabest.algorithms.base import Algorithm
+from adabest.algorithms.base import Algorithm, ClientContext
 from adabest.algorithms.catalog import CORE
 from adabest.algorithms.fedavg import FedAvg
 from adabest.algorithms.feddane import FedDane
+from adabest.algorithms.forms import Count, Vector
 from adabest.algorithms.mifa import Mifa
 from adabest.algorithms.scaffold_gradient import ScaffoldGradient
 from adabest.engine.client_side import states_by_client
@@ -158,6 +160,48 @@ def test_a_bad_reply_is_left_out_and_nothing_else_changes(name: str, harm: str, 
     assert metrics["rejected"] == 2
     assert "unanswered" not in metrics
     assert not simulation.untold().rejections
+
+
+@every_engine
+@every_algorithm
+def test_a_state_whose_reply_is_left_out_counts_only_if_it_counts_once_sent(
+    name: str, engine: Callable[..., Any]
+) -> None:
+    states = {}
+    for commit in ("sent", "confirmed"):
+        gate = replace(LIMITED, state_commit=commit)
+        simulation, watched = watch(spoiled(make(name), TASK, HARMS["far"], {2: [2, 6]}), engine, gate)
+        simulation.step(cohort=COHORT[:4])
+        before = {client: _copied(simulation.client_state(client)) for client in COHORT.tolist()}
+        simulation.step(cohort=COHORT)
+        answered = states_by_client(watched.answers[-1])
+        for client in COHORT.tolist():
+            taken_back = commit == "confirmed" and client in (2, 6)
+            expected = before[client] if taken_back else answered[client]
+            assert all(map(torch.equal, simulation.client_state(client), expected))
+        states[commit] = simulation.state
+    assert torch.equal(states["sent"].cloud, states["confirmed"].cloud)  # the round itself is the same
+
+
+def test_a_state_is_taken_back_phase_by_phase() -> None:
+    class Counting(FedDane):
+        """FedDane whose clients count the phases whose replies were accepted."""
+
+        class Client(NamedTuple):
+            gradient: Vector
+            phases: Count = torch.zeros(1, dtype=torch.int64)
+
+        def client_finish(self, client: Any, message: Any, model: Tensor, context: ClientContext) -> tuple[Any, Any]:
+            kept, reply = super().client_finish(client, message, model, context)
+            return self.Client(kept.gradient, client.phases + 1), reply
+
+    counts = {}
+    for phase in (0, 1):
+        algorithm = spoiled(Counting(), TASK, HARMS["nan"], {1: [2]}, phase=phase)
+        simulation, _ = watch(algorithm, ReferenceEngine, Gate(state_commit="confirmed"))
+        simulation.step(cohort=COHORT)
+        counts[phase] = [int(simulation.client_state(client).phases) for client in (2, 3)]
+    assert counts == {0: [0, 2], 1: [1, 2]}
 
 
 def _copied(thing: Any) -> Any:

@@ -82,6 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
     "spoiled-phase": {**UNBALANCED, "algorithm": "ranked_runs:SpoiledPhase"},
     "stopped": {**UNBALANCED, "algorithm": "ranked_runs:Spoiled", "bad_replies": "stop"},
     "limited": {**UNBALANCED, "algorithm": "scaffold", "reply_limit": "1.2x"},
+    "confirmed": {**UNBALANCED, "algorithm": "scaffold", "reply_limit": "1.2x", "state_commit": "confirmed"},
     "diverged": {**STRIPES, "algorithm": "tiny_runs:Bomb"},
     "early": {**STRIPES, "algorithm": "fedavg", "stop_at": 0.2, "evaluate_every": 1},
 }

@@ -194,16 +194,18 @@ class LocalClients:
     def states_after(self, received: Received, clients: Collection[int]) -> dict[int, Any]:
         """The states that the clients answered with."""
         states = states_by_client(_answers(received))
-        return {client: states[client] for client in clients}
+        return {client: states[client] for client in clients}  # they were accepted, and so are their states
 
     def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredModel | None:
         """Prepares the rows of the clients, and the sum with their latest models in place of those before."""
         assert scored is None or isinstance(scored, ScoredModel)
         self._prepared = rows = Rows()
         for one in received:  # a client that was left out in a phase isn't in the next
-            columns = {STATE + name: value.unbind() for name, value in _answers(one).states._asdict().items()}
-            for place, client in enumerate(one.clients):
-                rows[client] = {name: values[place] for name, values in columns.items()}
+            states = states_by_client(_answers(one)) | _states_taken_back(one)
+            rows |= {
+                client: {STATE + name: value for name, value in state._asdict().items()}
+                for client, state in states.items()
+            }
         if scored is None or not received:
             return scored
         trained = [(one.clients, models) for one in received if (models := _models(one)) is not None]
@@ -264,6 +266,14 @@ def states_by_client(answers: Answers) -> dict[int, Any]:
     """The states of clients, one by one."""
     kind, rows = type(answers.states), [field.unbind() for field in answers.states]
     return {client: kind(*(row[place] for row in rows)) for place, client in enumerate(answers.clients)}
+
+
+def _states_taken_back(received: Received) -> dict[int, Any]:
+    """The states before a phase of clients whose new ones don't count, since their replies weren't accepted."""
+    if received.request.gate.state_commit == "sent" or all(received.verdict.accepted):
+        return {}
+    accepted = set(received.verdict.accepted_clients())
+    return {client: state for client, state in received.request.clients.items() if client not in accepted}
 
 
 def _models(received: Received) -> Tensor | None:

@@ -52,7 +52,10 @@ class Gate:
     Attributes:
         policy: Whether a bad reply is left out (``quarantine``), or ends the run (``stop``).
         limit: The largest norm.
+        state_commit: Whether a client's new state counts once its reply is ``sent``, or once it is ``confirmed`` that
+            the reply was accepted; until then the client keeps its old state, too.
     """
 
     policy: Literal["quarantine", "stop"] = "quarantine"
     limit: NormLimit = field(default_factory=NormLimit)
+    state_commit: Literal["sent", "confirmed"] = "sent"

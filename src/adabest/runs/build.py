@@ -92,7 +92,7 @@ def build_federation(
         schedule=config.schedule,
         seed=config.seed,
     )
-    gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit))
+    gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit), config.state_commit)
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate, config.score)
     built = build_parts(config, components, scratch)
     partition, (algorithm, task, training, memory) = built.partition, built.parts

@@ -140,6 +140,11 @@ class SharedSettings(TypedDict, total=False):
     25, or a multiple of the running median such as 10x. A reply beyond it is a bad one.
     """
 
+    state_commit: Literal["sent", "confirmed"]
+    """When what a client keeps counts: once its reply is sent, as in the paper, or once it is confirmed that the reply
+    was accepted. Until then a client keeps the old state, too.
+    """
+
     server_rate: float
     """How far the cloud model moves towards the algorithm's, η_g."""
 

@@ -182,6 +182,7 @@ class Conductor:
                     "moves": moves,
                     "message": [spec_of(field) for field in request.message],
                     "limit": [request.gate.limit.value, request.gate.limit.of_median],
+                    "confirmed": request.gate.state_commit == "confirmed",
                     "models": run.share.has_models(phase),
                     "cohort": list(run.placed),
                 }

@@ -180,7 +180,12 @@ class RunPhase:
         ]
 
     def prepare(self, models: Tensor | None, mask: Sequence[bool]) -> None:
-        """Prepares this rank's parts of the clients' latest models."""
+        """Prepares this rank's parts of the clients' latest models, and takes back states that don't count."""
+        if self._asked["confirmed"]:
+            accepted = dict(zip(self.clients, mask, strict=True))
+            self.share.take_back(
+                {client: state for client, state in self.request.clients.items() if not accepted[client]}
+            )
         self.share.prepare_models(self._asked["cohort"], self.clients, models, self.request.message.cloud, mask)
 
 

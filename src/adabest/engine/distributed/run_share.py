@@ -137,6 +137,10 @@ class RunShare:
         """Prepares the new states of clients that have trained here."""
         self._prepared_states |= states_by_client(answers)
 
+    def take_back(self, states: Mapping[int, Any]) -> None:
+        """Prepares the states before a phase in place of new ones that don't count."""
+        self._prepared_states |= states
+
     def prepare_models(
         self, cohort: Sequence[int], clients: Sequence[int], models: Tensor | None, cloud: Tensor, mask: Sequence[bool]
     ) -> None:

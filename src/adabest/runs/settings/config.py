@@ -258,6 +258,15 @@ class Config:
             added_later=True,
         ),
     ] = "none"
+    state_commit: Annotated[
+        Literal["sent", "confirmed"],
+        Meaning(
+            "training",
+            "When what a client keeps counts: once its reply is sent, as in the paper, or once it is confirmed that the "
+            "reply was accepted. Until then a client keeps the old state, too.",
+            added_later=True,
+        ),
+    ] = "sent"
     server_rate: Annotated[
         float, Meaning("algorithm", "How far the cloud model moves towards the algorithm's, η_g.")
     ] = 1.0
