@@ -28,7 +28,8 @@ from adabest.algorithms.feddyn import FedDyn
 from adabest.cli.rank_command import answer_in_job
 from adabest.data.dataset import Dataset
 from adabest.registry import naming
-from adabest.runs.rank_job import current_job
+from adabest.runs.job import current_job
+from adabest.runs.rank_job import RankJob
 
 DIGITS: dict[str, Any] = {
     "dataset": "digits",
@@ -194,7 +195,7 @@ def make_comparisons(folder: Path) -> int:
 def _note_shares(folder: Path) -> None:
     """Writes down which runs rank 0 still holds shares of."""
     job = current_job()
-    if job is not None:
+    if isinstance(job, RankJob):
         (folder / "shares.json").write_text(json.dumps(list(job.service.shares)))
 
 

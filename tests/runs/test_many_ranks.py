@@ -21,7 +21,7 @@ from tiny_runs import HELPERS, RESULTS, arguments, log, resume, run, tiny
 import adabest
 from adabest.cli.rank_command import answer_in_job
 from adabest.runs.files.run_verification import verify_run
-from adabest.runs.rank_job import current_job
+from adabest.runs.job import current_job
 
 # One row a round, so that the file of metrics shows how far a job is.
 SLOW = tiny(rounds=40, evaluate_every=1, checkpoint_every=3, threads=1, engine="batched", algorithm="feddyn")

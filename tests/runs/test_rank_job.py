@@ -15,7 +15,8 @@ from adabest.engine.distributed.rank_device import choose_device
 from adabest.engine.distributed.ranks import Ranks
 from adabest.errors import InputError, Interrupted, RankLost
 from adabest.runs import rank_job
-from adabest.runs.rank_job import RankJob, compare_facts, current_job, facts_of_process, undeclared_fields
+from adabest.runs.job import current_job
+from adabest.runs.rank_job import RankJob, compare_facts, facts_of_process, undeclared_fields
 from adabest.stop_requests import StopRequests
 
 HOSTS = ("here", "there")

@@ -1,17 +1,38 @@
 """Local tests: models judged on what each training client has held out, client by client."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from adabest.engine.simulation import Simulation
 from adabest.tasks.classification import ClassificationTask, summarised
+from adabest.tasks.objectives.metric import Metric
 
 GLOBAL, OWN = "global", "own"
 
 
-class LocalTest:
+class HeldOut(NamedTuple):
+    """How many samples clients train on and hold out; those that hold some out.
+
+    Attributes:
+        clients: The clients, ascending.
+        samples: How many samples each trains on.
+        held_out: How many each holds out.
+    """
+
+    clients: np.ndarray
+    samples: np.ndarray
+    held_out: np.ndarray
+
+
+Judge = Callable[[], dict[str, np.ndarray]]
+"""Gives the metrics of each client with the global model and with its own, ``[clients, metrics]`` by ``GLOBAL`` and
+``OWN``; NaN where there is none."""
+
+
+class LocalTests:
     """Judges two models of each training client on the samples that it has held out.
 
     One is the model that is told of, the same for all. The other is the client's own: its personal one if the algorithm
@@ -19,17 +40,21 @@ class LocalTest:
     clients can't be told from their replies, and none is personal, nobody has one.
     """
 
-    def __init__(self, task: ClassificationTask, simulation: Simulation, score: str) -> None:
-        assert task.partition.held_out is not None
-        self._task, self._simulation, self._score = task, simulation, score
-        self._held_out = task.partition.held_out
-        self._clients = task.partition.training[self._held_out.samples[task.partition.training] > 0]
+    def __init__(self, metrics: Sequence[Metric], held_out: HeldOut, judge: Judge) -> None:
+        """Sets the tests up.
+
+        Args:
+            metrics: What models are judged by.
+            held_out: The clients.
+            judge: Judges their models.
+        """
+        self._metrics, self._held_out, self._judge = metrics, held_out, judge
 
     def metrics(self) -> dict[str, float | None]:
         """What a row of metrics has of local tests: for each model the first metric's mean over clients and so on."""
-        first = self._task.metrics[0]
+        first = self._metrics[0]
         found: dict[str, float | None] = {}
-        for name, values in self._values().items():
+        for name, values in self._judge().items():
             told = summarised(values[:, 0], first)
             best = summarised(-values[:, 0], first)  # the worst of the opposites
             numbers = {
@@ -43,40 +68,52 @@ class LocalTest:
 
     def table(self) -> dict[str, list[Any]]:
         """A column for each of the clients' numbers, the first client first."""
-        partition, clients = self._task.partition, self._clients
+        clients, samples, held_out = self._held_out
         table: dict[str, list[Any]] = {
             "client": clients.tolist(),
-            "samples": partition.samples[clients].tolist(),
-            "held_out": self._held_out.samples[clients].tolist(),
+            "samples": samples.tolist(),
+            "held_out": held_out.tolist(),
         }
-        for name, values in self._values().items():
-            for metric, column in zip(self._task.metrics, values.T, strict=True):
+        for name, values in self._judge().items():
+            for metric, column in zip(self._metrics, values.T, strict=True):
                 table[f"{name}_{metric.name}"] = [value if np.isfinite(value) else None for value in column.tolist()]
         return table
 
-    def _values(self) -> dict[str, np.ndarray]:
-        """The metrics of each client with either model, ``[clients, metrics]``; NaN where there is none."""
-        return {GLOBAL: self._judged(self._told_model(), self._clients), OWN: self._of_own_models()}
 
-    def _of_own_models(self) -> np.ndarray:
-        values = np.full((len(self._clients), len(self._task.metrics)), np.nan)
-        place = {client: number for number, client in enumerate(self._clients.tolist())}
-        for client in self._simulation.clients_with_models():
+def local_tests_here(task: ClassificationTask, simulation: Simulation, score: str) -> LocalTests | None:
+    """Local tests of clients whose samples are here; None if they hold nothing out.
+
+    Args:
+        task: The objectives of the clients.
+        simulation: The run.
+        score: The model that is told of.
+    """
+    partition, held_out = task.partition, task.partition.held_out
+    if held_out is None:
+        return None
+    clients = partition.training[held_out.samples[partition.training] > 0]
+
+    def judged(model: Tensor, of: np.ndarray) -> np.ndarray:
+        samples = np.concatenate([held_out.of(client) for client in of.tolist()])
+        return task.values_by_client(model, samples, held_out.samples[of])
+
+    def judge() -> dict[str, np.ndarray]:
+        own = np.full((len(clients), len(task.metrics)), np.nan)
+        place = {client: number for number, client in enumerate(clients.tolist())}
+        for client in simulation.clients_with_models():
             if client in place:
-                model = self._simulation.personal_model(client)
-                values[place[client]] = self._judged(model, np.array([client]))[0]
-        return values
+                own[place[client]] = judged(simulation.personal_model(client), np.array([client]))[0]
+        return {GLOBAL: judged(told_model(simulation, score), clients), OWN: own}
 
-    def _told_model(self) -> Tensor:
-        simulation = self._simulation
-        models = {
-            "scored": simulation.scored_model(),
-            "averaged": simulation.averaged_model(),
-            "cloud": simulation.state.cloud,
-        }
-        told = models.get(self._score)
-        return simulation.state.aggregate if told is None else told
+    return LocalTests(task.metrics, HeldOut(clients, partition.samples[clients], held_out.samples[clients]), judge)
 
-    def _judged(self, model: Tensor, clients: np.ndarray) -> np.ndarray:
-        samples = np.concatenate([self._held_out.of(client) for client in clients.tolist()])
-        return self._task.values_by_client(model, samples, self._held_out.samples[clients])
+
+def told_model(simulation: Simulation, score: str) -> Tensor:
+    """The model that is told of; the aggregate where there is none of that name yet."""
+    models = {
+        "scored": simulation.scored_model(),
+        "averaged": simulation.averaged_model(),
+        "cloud": simulation.state.cloud,
+    }
+    told = models.get(score)
+    return simulation.state.aggregate if told is None else told

@@ -34,6 +34,7 @@ from adabest.engine.gpu.kernels.compiler import load_in_background
 from adabest.engine.gpu.trainer import GpuTrainer, Precision, fitting_precision
 from adabest.engine.interface import Engine
 from adabest.engine.local_step import LocalTraining, parse_optimizer
+from adabest.engine.local_test import LocalTests, local_tests_here
 from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
@@ -43,9 +44,9 @@ from adabest.errors import InputError
 from adabest.federation.partition import NATURAL, Partition, Scheme, check_scheme, cut
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.roster import Attendance
+from adabest.runs.job import current_job
 from adabest.runs.model_source import take_model
 from adabest.runs.provenance import commit
-from adabest.runs.rank_job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.demand import Demand
 from adabest.runs.settings.resolution import Components
@@ -63,12 +64,14 @@ class Federation:
         task: The model, its objective and its data.
         partition: The samples of each client.
         identity: Fingerprints and statistics of what was drawn, to be stored and compared.
+        local_tests: What judges models client by client; None where clients hold nothing out.
     """
 
     simulation: Simulation
     task: ClassificationTask
     partition: Partition
     identity: dict[str, Any]
+    local_tests: LocalTests | None
 
 
 def build_federation(
@@ -94,9 +97,9 @@ def build_federation(
     )
     gate = Gate(config.bad_replies, NormLimit.parse(config.reply_limit), config.state_commit)
     rules = Rules(config.server_rate, config.scored_clients, _first_averaged_round(config), gate, config.score)
-    built = build_parts(config, components, scratch)
-    partition, (algorithm, task, training, memory) = built.partition, built.parts
     job = current_job()
+    built = build_parts(config, components, scratch, None if job is None else job.partition())
+    partition, (algorithm, task, training, memory) = built.partition, built.parts
     simulation = Simulation(
         algorithm,
         task,
@@ -110,7 +113,12 @@ def build_federation(
         client_side=LocalClients if job is None or not job.has_group else job.share_out(config, built),
         heartbeat=heartbeat,
     )
-    return Federation(simulation, built.task, partition, built.identity)
+    judge = (
+        local_tests_here(built.task, simulation, config.score)
+        if job is None
+        else (job.local_tests(built, simulation, config.score))
+    )
+    return Federation(simulation, built.task, partition, built.identity, judge)
 
 
 @dataclass(frozen=True)
@@ -130,31 +138,27 @@ class BuiltParts:
     identity: dict[str, Any]
 
 
-def build_parts(config: Config, components: Components, scratch: Path | None = None) -> BuiltParts:
+def build_parts(
+    config: Config, components: Components, scratch: Path | None = None, partition: Partition | None = None
+) -> BuiltParts:
     """Draws the partition and the initial model.
 
     Args:
         config: The complete configuration.
         components: The objects that the configuration names.
         scratch: The folder for clients' state that doesn't fit in memory. By default the one for temporary files.
+        partition: Who has how many samples, where samples aren't here; by default they are dealt as settings say.
 
     Raises:
         InputError: If anything in the configuration can't be used.
     """
-    training = LocalTraining(
-        learning_rate=config.learning_rate,
-        learning_rate_decay=config.learning_rate_decay,
-        weight_decay=_known(config.weight_decay),
-        clip=config.clip,
-        optimizer=parse_optimizer(config.local_optimizer),
-        steps=UniformSteps.parse(config.local_steps),
-    )
+    training = make_training(config)
     device = _device(config.device)
     if device.type == "cuda":
         load_in_background()
     dataset = components.dataset
     fingerprint = _begin(dataset.fingerprint)
-    partition = cut_partition(config, components)
+    partition = partition or cut_partition(config, components)
     module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
     task = ClassificationTask(
@@ -195,6 +199,18 @@ def build_parts(config: Config, components: Components, scratch: Path | None = N
         **({} if task.metrics == (ACCURACY,) else {"metrics": [dataclasses.asdict(own) for own in task.metrics]}),
     }
     return BuiltParts(RunParts(components.algorithm, task, training, memory), task, partition, identity)
+
+
+def make_training(config: Config) -> LocalTraining:
+    """The settings of local training."""
+    return LocalTraining(
+        learning_rate=config.learning_rate,
+        learning_rate_decay=config.learning_rate_decay,
+        weight_decay=_known(config.weight_decay),
+        clip=config.clip,
+        optimizer=parse_optimizer(config.local_optimizer),
+        steps=UniformSteps.parse(config.local_steps),
+    )
 
 
 def _begin(work: Callable[[], str]) -> Future[str]:

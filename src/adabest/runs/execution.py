@@ -21,8 +21,9 @@ from adabest.runs.callbacks.checkpoints import CheckpointTime
 from adabest.runs.files import folder as files
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, prove_settings, read_manifest, read_proven
+from adabest.runs.job import current_job
 from adabest.runs.process_settings import ProcessSettings
-from adabest.runs.rank_job import current_job, was_restarted
+from adabest.runs.rank_job import RankJob, was_restarted
 from adabest.runs.run_loop import LaneContext, PendingRun, drop_checkpoints, lane, refuse_run
 from adabest.runs.settings.config import ENVIRONMENT_SETTINGS, LIMIT_SETTINGS, Config
 from adabest.runs.settings.resolution import Components, resolve_again
@@ -172,7 +173,7 @@ def can_be_made_apart(runs: Sequence[PendingRun]) -> bool:
     Then nothing needs to be exchanged between ranks, and none waits for another before the end.
     """
     job = current_job()
-    if job is None or not 1 < job.ranks.size <= len(runs):
+    if not isinstance(job, RankJob) or not 1 < job.ranks.size <= len(runs):
         return False
     return not any(run.callbacks for run in runs) and len({run.config.device for run in runs}) == 1
 
@@ -192,7 +193,7 @@ def make_apart(
         InputError: If a rank doesn't see the folders.
     """
     job = current_job()
-    assert job is not None
+    assert isinstance(job, RankJob), "only ranks make whole runs"
     size = job.ranks.size
     folder = runs[0].folder.path.absolute().parent
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """Jobs of several ranks: the torchrun job that this process is rank 0 of, if it is one.
 
-A job has one conductor, whatever runs are made in it. Runs find it here, as they find the machine's devices: it is a
-fact about the process, not a setting of a run.
+A job has one conductor, whatever runs are made in it.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,11 @@ from adabest.engine.distributed.ranked_clients import RankedClients
 from adabest.engine.distributed.ranks import Ranks
 from adabest.engine.distributed.service import RankService
 from adabest.engine.interface import Engine
+from adabest.engine.local_test import LocalTests, local_tests_here
 from adabest.engine.memory_tiers import Memory
+from adabest.engine.simulation import Simulation
 from adabest.errors import InputError, RankLost
+from adabest.runs.job import current_job, entered
 from adabest.runs.settings.config import Config
 from adabest.tasks.base import Heartbeat, Task
 
@@ -40,17 +42,10 @@ _OF_MACHINE = ("engine", "device", "precision", "clients_in_parallel", "threads"
 
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
-_CURRENT: "ContextVar[RankJob | None]" = ContextVar("job", default=None)
-
-
-def current_job() -> "RankJob | None":
-    """The job whose ranks share out the clients of runs; None if this process works alone."""
-    return _CURRENT.get()
-
 
 def was_restarted() -> bool:
     """Whether torchrun has started the ranks of this job again, since one had failed."""
-    return _CURRENT.get() is not None and os.environ.get(_RESTARTS, "0") != "0"
+    return isinstance(current_job(), RankJob) and os.environ.get(_RESTARTS, "0") != "0"
 
 
 class RankJob:
@@ -68,23 +63,16 @@ class RankJob:
         self._conductor = Conductor(ranks, self.service)
         self.has_group = False
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """While entered, runs share their clients out among the ranks."""
-        token = _CURRENT.set(self)
-        try:
-            yield
-        finally:
-            _CURRENT.reset(token)
+        return entered(self)
 
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
+    def apart(self) -> AbstractContextManager[None]:
         """While entered, every rank makes whole runs by itself."""
-        token = _CURRENT.set(None)
-        try:
-            yield
-        finally:
-            _CURRENT.reset(token)
+        return entered(None)
+
+    def partition(self) -> None:
+        """None: every rank has the samples of all clients."""
 
     @contextlib.contextmanager
     def group(self, config: Config, threads: int) -> Iterator[None]:
@@ -145,6 +133,10 @@ class RankJob:
     def end(self, code: int) -> None:
         """Has the other ranks end with an exit code."""
         self._conductor.carry_out("end", lambda order: None, code=code)
+
+    def local_tests(self, built: "BuiltParts", simulation: Simulation, score: str) -> LocalTests | None:
+        """Rank 0 judges models on what all clients hold out."""
+        return local_tests_here(built.task, simulation, score)
 
     def engine(self, inner: Callable[[Heartbeat], Engine], heartbeat: Heartbeat) -> RankedEngine:
         """The engine of rank 0's runs, which trains rank 0's clients by another one."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adabest.engine.lanes import Lane
-from adabest.engine.local_test import LocalTest
 from adabest.errors import AdabestError, Diverged, InputError, Interrupted, RankFailed, RankLost, note_how_to_go_on
 from adabest.runs.beginning import adopt, begin, restore
 from adabest.runs.build import Federation, build_federation
@@ -27,7 +26,7 @@ from adabest.runs.files import folder as files
 from adabest.runs.files.atomic_files import write_text
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import Ledger, find_standing, prove_ended, prove_settings, read_manifest
-from adabest.runs.rank_job import current_job
+from adabest.runs.job import current_job
 from adabest.runs.settings.config import Config
 from adabest.runs.settings.object_names import named_in
 from adabest.runs.settings.placeholders import has_objects
@@ -154,9 +153,8 @@ def _resumed(run: PendingRun, shared: LaneContext) -> Lane[None]:
 
 
 def _view(run: PendingRun, config: Config, federation: Federation) -> RunView:
-    simulation, task = federation.simulation, federation.task
-    local_test = None if federation.partition.held_out is None else LocalTest(task, simulation, config.score)
-    return RunView(run.folder, config.flat(), simulation, task.model, group=run.group, local_test=local_test)
+    simulation, model = federation.simulation, federation.task.model
+    return RunView(run.folder, config.flat(), simulation, model, group=run.group, local_test=federation.local_tests)
 
 
 def refuse_run(folder: RunFolder, overwrite: bool) -> None:

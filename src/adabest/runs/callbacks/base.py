@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from adabest.engine.local_test import LocalTest
+from adabest.engine.local_test import LocalTests
 from adabest.engine.simulation import Simulation
 from adabest.errors import InputError
 from adabest.models.vector import VectorModel
@@ -83,7 +83,7 @@ class RunView:
         model: VectorModel,
         *,
         group: str = "",
-        local_test: LocalTest | None = None,
+        local_test: LocalTests | None = None,
     ) -> None:
         self.name, self.group = files_of_run.path.resolve().name, group
         self.folder: Path = files_of_run.path

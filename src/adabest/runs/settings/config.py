@@ -262,8 +262,8 @@ class Config:
         Literal["sent", "confirmed"],
         Meaning(
             "training",
-            "When what a client keeps counts: once its reply is sent, as in the paper, or once it is confirmed that the "
-            "reply was accepted. Until then a client keeps the old state, too.",
+            "When a client's new state counts: once its reply is sent, as in the paper, or once it is confirmed that "
+            "the reply was accepted; until then a client keeps the old one, too.",
             added_later=True,
         ),
     ] = "sent"
