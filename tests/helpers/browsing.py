@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ _FLAGS = (
     "--disable-sync",
     "--window-size=1200,900",
 )
+
+_HAS_LOADED = "return document.readyState === 'complete' && /^(http|file)/.test(location.protocol)"
+_PATIENCE = 60.0
 
 
 def start_chromium(profile: Path) -> Browser:
@@ -51,6 +55,12 @@ def open_address(browser: Browser, address: str, size: tuple[int, int], scheme: 
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(address)
+    ends = time.monotonic() + _PATIENCE
+    while not browser.execute_script(_HAS_LOADED):
+        assert time.monotonic() < ends, f"{address} hasn't loaded; the browser shows {browser.current_url}"
+        if browser.current_url.startswith("chrome-error:"):  # on a machine under load, a connection may fail
+            browser.get(address)
+        time.sleep(0.05)
 
 
 def find(browser: Browser, selector: str) -> list[Any]:
