@@ -57,6 +57,7 @@ EVERYTHING: dict[str, Any] = {
     "local_optimizer": "adam,beta1=0.8",
     "bad_replies": "stop",
     "reply_limit": "1e6",
+    "state_commit": "confirmed",
     "server_rate": 0.5,
     "scored_clients": "all",
     "score": "averaged",

@@ -177,12 +177,12 @@ class LocalClients:
 
     def state(self, kept: KeptRows, client: int) -> Any:
         """The state of a client, fresh if the client has never taken part."""
-        row = self._row(kept, client) if self._kind._fields else None
+        row = self.row(kept, client) if self._kind._fields else None
         return self._algorithm.client_init(self._initial) if row is None else self._state_in(row)
 
     def model(self, kept: KeptRows, client: int) -> Tensor | None:
         """The latest model of a client."""
-        row = self._row(kept, client)
+        row = self.row(kept, client)
         return None if row is None else row.get(MODEL)
 
     def receive(self, request: Request, answers: Answers | Received, *, assumed: bool) -> Received:
@@ -199,13 +199,7 @@ class LocalClients:
     def prepare(self, kept: KeptRows, scored: ScoredSum | None, received: Sequence[Received]) -> ScoredModel | None:
         """Prepares the rows of the clients, and the sum with their latest models in place of those before."""
         assert scored is None or isinstance(scored, ScoredModel)
-        self._prepared = rows = Rows()
-        for one in received:  # a client that was left out in a phase isn't in the next
-            states = states_by_client(_answers(one)) | _states_taken_back(one)
-            rows |= {
-                client: {STATE + name: value for name, value in state._asdict().items()}
-                for client, state in states.items()
-            }
+        self._prepared = rows = self.rows_after(received)
         if scored is None or not received:
             return scored
         trained = [(one.clients, models) for one in received if (models := _models(one)) is not None]
@@ -220,6 +214,17 @@ class LocalClients:
         weighted = self._algorithm.scored_weight == "samples"
         samples = [float(self._task.samples(client)) if weighted else 1.0 for client in cohort]
         return scored.with_models(models, previous, samples)
+
+    def rows_after(self, received: Sequence[Received]) -> Rows:
+        """What the clients of a round keep after it, but for their latest models."""
+        rows = Rows()
+        for one in received:  # a client that was left out in a phase isn't in the next
+            states = states_by_client(_answers(one)) | _states_taken_back(one)
+            rows |= {
+                client: {STATE + name: value for name, value in state._asdict().items()}
+                for client, state in states.items()
+            }
+        return rows
 
     def keep(self, kept: KeptRows, *, final: bool) -> None:
         """Writes the prepared rows into the store, or holds them until the round is final."""
@@ -248,7 +253,7 @@ class LocalClients:
 
         return estimate_norms(request._replace(clients=OneByOne(everyone, state)))
 
-    def _row(self, kept: KeptRows, client: int) -> Mapping[str, Tensor] | None:
+    def row(self, kept: KeptRows, client: int) -> Mapping[str, Tensor] | None:
         """What a client keeps, be it final or not; None if it has never taken part."""
         latest = next((rows[client] for rows in reversed(self._not_final) if client in rows), None)
         return kept.read(client) if latest is None and client in kept else latest

@@ -130,6 +130,8 @@ class Verdict:
     Attributes:
         clients: The clients.
         accepted: Whether each reply is.
+        facts: The facts by which they were judged, and the limits of norms; None if all are accepted.
+        columns: What the facts are about.
         faults: What is wrong with the names, shapes or types of replies, by client.
     """
 
@@ -153,7 +155,7 @@ class Verdict:
         """
         self.clients, self.accepted = clients, accepted
         self.faults = faults
-        self._facts, self._columns = facts, columns
+        self.facts, self.columns = facts, columns
 
     def accepted_clients(self) -> list[int]:
         """The clients whose replies are accepted."""
@@ -167,19 +169,25 @@ class Verdict:
             scores: How the training of the clients went.
         """
         return [
-            Rejection(round_number, client, self._reason(place, scores.get(client)))
+            Rejection(round_number, client, self.reason(place, scores.get(client)))
             for place, client in enumerate(self.clients)
             if not self.accepted[place]
         ]
 
-    def _reason(self, place: int, scores: ClientScores | None) -> str:
-        client, columns = self.clients[place], self._columns
+    def reason(self, place: int, scores: ClientScores | None) -> str:
+        """Why a reply is left out.
+
+        Args:
+            place: The client's place among the clients.
+            scores: How its training went, if that is known.
+        """
+        client, columns = self.clients[place], self.columns
         if client in self.faults:
             return self.faults[client]
         assert columns is not None
-        assert self._facts is not None
+        assert self.facts is not None
         split = [len(columns.sizes), len(columns.weights), len(columns.norms), len(columns.norms)]
-        sizes, weights, norms, limits = (part.tolist() for part in torch.split(self._facts[place], split))
+        sizes, weights, norms, limits = (part.tolist() for part in torch.split(self.facts[place], split))
         for name, size in zip(columns.sizes, sizes, strict=True):
             if not math.isfinite(size):
                 return f"its field {name} isn't finite{_of_training(scores)}"

@@ -58,7 +58,8 @@ class Partition:
         offsets: The position in ``indices`` at which each client's samples start, and the end.
         training: The training clients, ascending.
         validation: The validation clients, ascending.
-        label_counts: ``[clients, classes]``, how many samples of each class each client has.
+        label_counts: ``[clients, classes]``, how many samples of each class each client has; ``[clients, 0]`` if nobody
+            here knows.
         held_out: The samples that training clients have beside those, to be tested with; None if there are none.
     """
 
@@ -104,17 +105,30 @@ class Partition:
             digest.update(self.held_out.fingerprint.encode())
         return digest.hexdigest()
 
+    @property
+    def knows_labels(self) -> bool:
+        """Whether the clients' labels are known."""
+        return bool(self.label_counts.shape[1])
+
+    @property
+    def _counts_of_clients(self) -> np.ndarray:
+        """The label counts of clients that have samples; at a node of a federation, other numbers have none."""
+        counts: np.ndarray = self.label_counts[self.samples > 0]
+        return counts
+
     @functools.cached_property
     def label_entropy(self) -> float:
         """The mean over clients of the entropy of their labels, in nats: 0 for one class each, ln(classes) if even."""
-        share = self.label_counts / self.label_counts.sum(axis=1, keepdims=True)
+        counts = self._counts_of_clients
+        share = counts / counts.sum(axis=1, keepdims=True)
         return float(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1).mean())
 
     @functools.cached_property
     def total_variation(self) -> float:
         """The mean over clients of the total variation between their labels' distribution and that of all clients."""
-        share = self.label_counts / self.label_counts.sum(axis=1, keepdims=True)
-        overall = self.label_counts.sum(axis=0) / self.label_counts.sum()
+        counts = self._counts_of_clients
+        share = counts / counts.sum(axis=1, keepdims=True)
+        overall = counts.sum(axis=0) / counts.sum()
         return float(0.5 * np.abs(share - overall).sum(axis=1).mean())
 
 
@@ -155,20 +169,27 @@ def cut(labels: np.ndarray, classes: int, scheme: Scheme, owners: np.ndarray | N
             f"local_test = {scheme.local_test:g}: every training client has a single sample, so none can hold one out; "
             "take fewer clients, or leave local_test out"
         )
-    is_held = _held_out(owner, sizes, training, scheme)
+    is_held = held_out_samples(owner, sizes, training, scheme.local_test, scheme.seed)
     return of(indices[~is_held], owner[~is_held], of(indices[is_held], owner[is_held]))
 
 
-def _held_out(owner: np.ndarray, sizes: np.ndarray, training: np.ndarray, scheme: Scheme) -> np.ndarray:
+def held_out_samples(owner: np.ndarray, sizes: np.ndarray, training: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Which samples aren't trained on: a share of each training client's, drawn by client and place.
 
     A client keeps at least one sample to train on, and holds at least one out, unless that is all it has.
+
+    Args:
+        owner: The client of every sample, ascending.
+        sizes: How many samples every client has.
+        training: The clients that hold samples out.
+        share: Which share.
+        seed: The partition's seed.
     """
     wanted = np.zeros_like(sizes)
-    wanted[training] = np.clip(np.round(scheme.local_test * sizes[training]), 1, sizes[training] - 1).astype(np.int64)
+    wanted[training] = np.clip(np.round(share * sizes[training]), 1, sizes[training] - 1).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     places = np.arange(len(owner)) - starts[owner]
-    keys = random.bits(scheme.seed, Purpose.LOCAL_TEST, owner, places)
+    keys = random.bits(seed, Purpose.LOCAL_TEST, owner, places)
     order = np.lexsort((keys, owner))
     is_held = np.empty(len(owner), dtype=bool)
     is_held[order] = places < wanted[owner]

@@ -345,12 +345,13 @@ def cut_partition(config: Config, components: Components) -> Partition:
 
 
 def partition_statistics(partition: Partition) -> dict[str, Any]:
-    """The statistics of a partition: its fingerprint, its skew, and the clients' sizes."""
-    samples = partition.samples
+    """The statistics of a partition: its fingerprint, its skew if labels are known, and the clients' sizes."""
+    everyone = np.concatenate([partition.training, partition.validation])
+    samples = partition.samples[everyone]
+    skew = {"mean_label_entropy": partition.label_entropy, "mean_total_variation": partition.total_variation}
     return {
         "fingerprint": partition.fingerprint,
-        "mean_label_entropy": partition.label_entropy,
-        "mean_total_variation": partition.total_variation,
+        **(skew if partition.knows_labels else {}),
         "training_clients": len(partition.training),
         "validation_clients": len(partition.validation),
         "samples_used": int(samples.sum()),

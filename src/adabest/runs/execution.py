@@ -61,7 +61,7 @@ def start(
     """
     check_runs([config], callbacks)
     folder = RunFolder(path)
-    if was_restarted() and _holds(folder, config):
+    if was_restarted() and holds(folder, config):
         resume_run(path, vars(components), callbacks=callbacks, label=label, show=show)
         return
     refuse_run(folder, overwrite)
@@ -234,7 +234,7 @@ def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) ->
         check_callbacks(config.callbacks, callbacks)
 
 
-def _holds(folder: RunFolder, config: Config) -> bool:
+def holds(folder: RunFolder, config: Config) -> bool:
     """Whether a folder holds a run with a configuration."""
     folder.settle()
     if not folder.holds_run():

@@ -30,9 +30,11 @@ class Job(Protocol):
 
     Attributes:
         has_group: Whether runs can be built on it now.
+        is_lasting: Whether its clients outlast this process, so that no round may begin before the last one is on disk.
     """
 
     has_group: bool
+    is_lasting: bool
 
     def group(self, config: Config, threads: int) -> AbstractContextManager[None]:
         """While entered, runs with the process settings of a configuration can be built."""

@@ -55,7 +55,10 @@ class RankJob:
         ranks: The ranks.
         service: What carries out orders on rank 0.
         has_group: Whether all ranks have an engine for runs.
+        is_lasting: False: the ranks end with this process.
     """
+
+    is_lasting = False
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

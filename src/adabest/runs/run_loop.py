@@ -250,7 +250,7 @@ def _callbacks(
     resumed: bool,
 ) -> list[Callback]:
     """All callbacks of a run, in the order that ``callbacks.base`` promises."""
-    records = Records(open_ledger)
+    records, job = Records(open_ledger), current_job()
     label = run.label or run.folder.path.name
     metric = run.components.task.metrics[0]
     return [
@@ -260,7 +260,13 @@ def _callbacks(
         records,
         Timings(),
         EarlyStopping(config.stop_at, config.stop_after, config.score, metric),
-        Checkpoints(config.checkpoint_every, shared.checkpoint_time, records, lambda: _states(own)),
+        Checkpoints(
+            config.checkpoint_every,
+            shared.checkpoint_time,
+            records,
+            lambda: _states(own),
+            lasting=job is not None and job.is_lasting,
+        ),
         ShownProgress(
             lambda first: shared.board.reporter(label, first, config.rounds),
             blind=run.blind,

@@ -104,6 +104,22 @@ class _Judged(NamedTuple):
     outputs: Tensor
 
 
+class JudgedClients(NamedTuple):
+    """What a model makes of the samples of some clients.
+
+    Attributes:
+        values: The metrics of each client, ``[clients, metrics]``; NaN where undefined.
+        loss: The mean loss over all samples.
+        weight: What the samples weigh in it.
+        sums: What they add to the sums that the task's own metrics are made of.
+    """
+
+    values: np.ndarray
+    loss: float
+    weight: float
+    sums: Tensor
+
+
 # One task of each kind that has been tried out; others of that kind needn't be.
 _TRIED_OUT: "weakref.WeakValueDictionary[Hashable, ClassificationTask]" = weakref.WeakValueDictionary()
 
@@ -294,6 +310,15 @@ class ClassificationTask:
     ) -> np.ndarray:
         """The metrics of a model on the samples of each of some clients, ``[clients, metrics]``; NaN where undefined.
 
+        The arguments are those of ``judge_by_client``.
+        """
+        return self.judge_by_client(w, samples, counts, heartbeat).values
+
+    def judge_by_client(
+        self, w: Tensor, samples: np.ndarray, counts: np.ndarray, heartbeat: Heartbeat = no_heartbeat
+    ) -> "JudgedClients":
+        """Judges a model on the samples of each of some clients.
+
         Args:
             w: The model.
             samples: Training samples, those of the first client first.
@@ -308,7 +333,7 @@ class ClassificationTask:
             parts = zip(*(torch.split(part, counts.tolist()) for part in (judged.outputs, targets)), strict=True)
             own = [[metric.value_or_nan(out, true) for metric in self.own_metrics] for out, true in parts]
             values = np.concatenate([values, np.array(own).reshape(len(counts), -1)], axis=1)
-        return values
+        return JudgedClients(values, judged.loss, self.objective.weight(self.data.y_train[chosen]), judged.sums.sum(0))
 
     def _batches_of(self, client: int, round_number: int, step: int) -> Tensor:
         """The sample indices of a client's first steps in a round, a row for each, this step's among them.

@@ -66,7 +66,13 @@ class Checkpoints(Callback):
     """Writes checkpoints: every N rounds, or as often as holds the run up at most 5 % of the time."""
 
     def __init__(
-        self, every: int | None, shared: CheckpointTime, records: Records, states: Callable[[], Mapping[str, Any]]
+        self,
+        every: int | None,
+        shared: CheckpointTime,
+        records: Records,
+        states: Callable[[], Mapping[str, Any]],
+        *,
+        lasting: bool = False,
     ) -> None:
         """Sets the interval.
 
@@ -75,7 +81,9 @@ class Checkpoints(Callback):
             shared: The seconds that checkpoints of all runs trained together take.
             records: The records of the run, which give the claims of a checkpoint.
             states: Gives the states of the user's callbacks.
+            lasting: Whether every round, the last one too, is on disk before the next begins.
         """
+        self._is_lasting = lasting
         self._every, self._shared, self._records, self._states = every, shared, records, states
         # Checkpoints take turns between two rows of files, so that the last two share none: one that is damaged doesn't
         # take the other with it.
@@ -97,6 +105,9 @@ class Checkpoints(Callback):
             OSError: If the one before couldn't be written.
         """
         self._seen_round = run.round  # the callbacks before this one, whose states it saves, have seen the round, too
+        if self._is_lasting:
+            self.save(run, in_background=False)
+            return
         if run.stop_reason is not None or run.round == run.rounds:
             return
         self._writer.check()

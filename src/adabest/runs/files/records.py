@@ -19,7 +19,7 @@ Status = Literal["running", "interrupted", "killed", "finished", "diverged"]
 # What has a metric of the task in a row: models, and groups of clients.
 _JUDGED = ("scored", "aggregate", "cloud", "averaged", "train", "validation", "local_global", "local_own")
 _LARGEST_WHOLE = 2**63
-_LARGEST = 1e200  # means and spreads of such numbers can still be computed; a model that gets there has diverged
+LARGEST = 1e200  # means and spreads of such numbers can still be computed; a model that gets there has diverged
 _DEEPEST = 4  # levels of lists in lists, where a type is Any
 _WORDS = {
     str: "text",
@@ -236,7 +236,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value is of a plain type; a number must also be finite and within the limits above."""
     if kind is float:
-        return type(value) in (int, float) and abs(value) <= _LARGEST
+        return type(value) in (int, float) and abs(value) <= LARGEST
     if kind is int:
         return type(value) is int and abs(value) <= _LARGEST_WHOLE
     if kind is str:
