@@ -88,6 +88,10 @@ COMMANDS = {
         lambda: import_module("adabest.cli.commands.datasets"),
     ),
     "export": Entry("Write a run's model to a file of its own.", lambda: import_module("adabest.cli.commands.export")),
+    "new-flower-app": Entry(
+        "Write a project for a real federation over Flower, to edit.",
+        lambda: import_module("adabest.cli.commands.new_flower_app"),
+    ),
     "partition": Entry(
         "Show how a data set is dealt to clients: statistics and a heat map.",
         lambda: import_module("adabest.cli.commands.partition"),

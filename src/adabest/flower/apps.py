@@ -1,0 +1,69 @@
+"""ServerApp and ClientApp of a project, as Flower starts them."""
+
+import sys
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from adabest.errors import AdabestError
+from adabest.flower.grid import FlowerNetwork, to_parcel, to_records
+from adabest.flower.node import Node
+from adabest.flower.project import Project
+from adabest.flower.server import make_run
+
+
+def server_app(project: Project) -> ServerApp:
+    """The ServerApp of a project.
+
+    Flower finds it in a module that says ``app = server_app(project)``.
+
+    Args:
+        project: The project.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            folder = make_run(project, context.run_config, FlowerNetwork(grid), tell)
+        except AdabestError as error:
+            tell(str(error))
+            raise
+        tell(f"the run is in {folder}; look at it with: adabest show {folder}")
+
+    return app
+
+
+def client_app(project: Project) -> ClientApp:
+    """The ClientApp of a project.
+
+    Flower finds it in a module that says ``app = client_app(project)``.
+
+    Args:
+        project: The project.
+    """
+    app = ClientApp()
+
+    def answer(kind: str, message: Message, context: Context) -> Message:
+        node = Node(project, context.run_config, context.node_config)
+        return Message(to_records(node.answer(kind, to_parcel(message.content))), reply_to=message)
+
+    @app.query()
+    def announce(message: Message, context: Context) -> Message:
+        return answer("query", message, context)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return answer("train", message, context)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return answer("evaluate", message, context)
+
+    return app
+
+
+def tell(words: str) -> None:
+    """Prints a line where ``flwr run --stream`` shows it."""
+    print(f"adabest: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,132 @@
+"""Federations in one process: nodes behind a network that is none, which may lose orders, answers and nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import adabest
+from adabest.data.dataset import Dataset
+from adabest.flower.network import Failure
+from adabest.flower.parcels import Parcel
+from adabest.flower.project import ClientData, NodeConfig, Project
+from adabest.flower.rehearsal import NodesHere
+from adabest.flower.server import make_run
+from adabest.runs.build import cut_partition
+from adabest.runs.settings.resolution import resolve
+
+DATA: dict[str, Any] = {
+    "dataset": "digits",
+    "clients": 10,
+    "validation_clients": 0,
+    "partition": "dirichlet",
+    "alpha": 0.3,
+    "unbalance": 0.5,
+    "partition_seed": 7,
+}
+RUN: dict[str, Any] = {
+    "participation": 0.5,
+    "rounds": 4,
+    "epochs": 1,
+    "batch_size": 20,
+    "model": "mlp,hidden=8",
+    "evaluate_every": 2,
+    "seed": 3,
+}
+
+Harm = Callable[[str, str, Parcel, Callable[[Parcel], Parcel]], Parcel | Failure | None]
+"""What becomes of an order, out of its kind, the node's name, the order, and the node: its answer, a failure, or
+silence."""
+
+
+def obeyed(kind: str, name: str, order: Parcel, node: Callable[[Parcel], Parcel]) -> Parcel:
+    return node(order)
+
+
+class Wires(NodesHere):
+    """Nodes of this process behind a network that may harm what it carries.
+
+    Attributes:
+        harm: What becomes of orders.
+        sent: The orders so far: kind, node, facts.
+        bytes: The bytes of vectors sent to nodes, and back.
+        addresses: The address of each node; None for one that is away.
+    """
+
+    def __init__(
+        self, project: Project, run_config: Mapping[str, Any], nodes: Sequence[NodeConfig], harm: Harm = obeyed
+    ) -> None:
+        super().__init__(project, run_config, nodes)
+        self.project, self.run_config, self.harm = project, run_config, harm
+        self.sent: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.bytes = [0, 0]
+        self.addresses: list[int | None] = [*range(len(nodes))]
+
+    def present(self) -> list[int]:
+        return [address for address in self.addresses if address is not None]
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        places = {self.addresses.index(address): address for address in parcels}
+        tickets = super().send(kind, {place: parcels[address] for place, address in places.items()}, seconds)
+        return {ticket: places[place] for ticket, place in tickets.items()}
+
+    def carry_out(self, kind: str, node_config: NodeConfig, parcel: Parcel) -> Parcel | Failure | None:
+        name = f"node {node_config['partition-id']}"
+        self.sent.append((kind, name, parcel.facts))
+        self.bytes[0] += sum(vector.nbytes for vector in parcel.vectors)
+
+        def answer(order: Parcel) -> Parcel:
+            found = super(Wires, self).carry_out(kind, node_config, order)
+            assert isinstance(found, Parcel)
+            return found
+
+        found = self.harm(kind, name, parcel, answer)
+        if isinstance(found, Parcel):
+            self.bytes[1] += sum(vector.nbytes for vector in found.vectors)
+        return found
+
+
+def project_on(data: Mapping[str, Any], nodes: int = 3, *, tested: bool = True, **changes: Any) -> Project:
+    """A project whose nodes share out the clients that a simulation with these settings would have."""
+    config, components = resolve(data)
+    dataset: Dataset = components.dataset
+    partition = cut_partition(config, components)
+    inputs: Any = dataset.x_train
+
+    def clients(node: Mapping[str, Any]) -> dict[int, ClientData]:
+        own = partition.training[int(node["partition-id"]) :: nodes].tolist()
+        return {i: ClientData(inputs[partition.of(i)], dataset.y_train[partition.of(i)]) for i in own}
+
+    example = (torch.zeros(2, *dataset.input_shape, dtype=inputs.dtype), dataset.y_train[:2])
+    given: dict[str, Any] = {
+        "classes": dataset.classes,
+        "mean": dataset.mean,
+        "std": dataset.std,
+        "defaults": dataset.defaults,
+        **({"test": lambda: (dataset.x_test, dataset.y_test)} if tested else {}),
+    }
+    return Project(clients, example, **{**given, **changes})
+
+
+def wires(
+    folder: Path, settings: Mapping[str, Any], *, project: Project | None = None, nodes: int = 3, harm: Harm = obeyed
+) -> Wires:
+    """A federation whose files lie in a folder, before its first round."""
+    started_with: list[NodeConfig] = [
+        {"partition-id": number, "state-dir": str(folder / f"states-{number}")} for number in range(nodes)
+    ]
+    run_config = {**settings, "out": str(folder / "run"), "nodes": nodes, "deadline": 5.0}
+    return Wires(project or project_on(DATA, nodes), run_config, started_with, harm)
+
+
+def federated(network: Wires, said: list[str] | None = None) -> adabest.Run:
+    """The run of a federation, from its beginning or where it was broken off, to its end."""
+    lines: list[str] = [] if said is None else said
+    return adabest.load(make_run(network.project, network.run_config, network, lines.append))
+
+
+def simulated(folder: Path, settings: Mapping[str, Any], data: Mapping[str, Any] = DATA) -> adabest.Run:
+    """The same run in a simulation, by the reference engine."""
+    given: dict[str, Any] = {**data, **settings, "engine": "reference"}
+    return adabest.run(**given, out=folder / "simulated")
