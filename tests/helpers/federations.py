@@ -1,10 +1,12 @@
 """Federations in one process: nodes behind a network that is none, which may lose orders, answers and nodes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 import adabest
 from adabest.data.dataset import Dataset
@@ -33,6 +35,7 @@ RUN: dict[str, Any] = {
     "model": "mlp,hidden=8",
     "evaluate_every": 2,
     "seed": 3,
+    "partition_seed": 7,  # it draws what clients hold out
 }
 
 Harm = Callable[[str, str, Parcel, Callable[[Parcel], Parcel]], Parcel | Failure | None]
@@ -48,6 +51,7 @@ class Wires(NodesHere):
     """Nodes of this process behind a network that may harm what it carries.
 
     Attributes:
+        run_config: The server's settings; nodes keep those that they were started with.
         harm: What becomes of orders.
         sent: The orders so far: kind, node, facts.
         bytes: The bytes of vectors sent to nodes, and back.
@@ -130,3 +134,27 @@ def simulated(folder: Path, settings: Mapping[str, Any], data: Mapping[str, Any]
     """The same run in a simulation, by the reference engine."""
     given: dict[str, Any] = {**data, **settings, "engine": "reference"}
     return adabest.run(**given, out=folder / "simulated")
+
+
+def models_of(run: adabest.Run) -> dict[str, dict[str, torch.Tensor]]:
+    """The models that a run has written, by name; each as its parameters by name."""
+    return {path.name: load_file(path) for path in sorted(run.folder.glob("*.safetensors"))}
+
+
+def assert_equal_runs(found: adabest.Run, expected: adabest.Run) -> None:
+    """Asserts that two runs have the same models and metrics, but for the norms of h_i, which stay at nodes."""
+    models, wanted = models_of(found), models_of(expected)
+    assert len(wanted) >= 2
+    assert models.keys() == wanted.keys()
+    for which, model in wanted.items():
+        assert models[which].keys() == model.keys()
+        assert all(torch.equal(models[which][name], value) for name, value in model.items()), which
+    rows = [[{**row, "client_h_norm": None} for row in run.metrics] for run in (found, expected)]
+    assert rows[0] == rows[1]
+    assert found.rejections == expected.rejections == []
+
+
+def make_normalised(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    """A small model with a layer of each kind that algorithms treat apart."""
+    parts = [torch.nn.Flatten(), torch.nn.Linear(math.prod(input_shape), 8), torch.nn.LayerNorm(8), torch.nn.ReLU()]
+    return torch.nn.Sequential(*parts, torch.nn.Linear(8, classes))

@@ -84,9 +84,11 @@ class Node:
             with self._at_work():
                 return carry_out[kind](parcel)
         except InputError as error:
-            return Parcel(Refusal(refused=f"{self.name}: {error}"))
+            why = str(error)
         except Exception as error:
-            return Parcel(Refusal(refused=f"{self.name}: {told(error)}"))
+            why = told(error)
+        # Only of this order does the server not know whom it has asked.
+        return Parcel(Refusal(refused=f"{self.name}: {why}" if kind == ANNOUNCE else why))
 
     @functools.cached_property
     def _plan(self) -> Plan:
@@ -137,9 +139,9 @@ class Node:
             try:
                 answered[client] = work.train(client, after)
             except InputError as error:
-                faults[str(client)] = f"{self.name}: {error}"
+                faults[str(client)] = str(error)
             except Exception as error:
-                faults[str(client)] = f"{self.name}: {told(error)}"
+                faults[str(client)] = told(error)
         answers = list(answered.values())
         scores = [_scores(one) for one in answers if one.scores]
         facts = TrainAnswer(
@@ -206,7 +208,8 @@ class Node:
             return None if state.model is None else state.model.to(like.device)
         algorithm, task, training, _ = self._built.parts
         context = server_context(training, next_round.round, seed=self._plan.config.seed)
-        request = Request(algorithm, task, training, algorithm.phases[0], {}, message, context)
+        private = PrivatePart.of(algorithm, task)
+        request = Request(algorithm, task, training, algorithm.phases[0], {}, message, context, private=private)
         kept = checked(state, algorithm.client_type(), like, files.path(client))
         return calls.personal_model(algorithm, kept, message, client_context(request, client))
 

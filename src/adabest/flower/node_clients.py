@@ -101,6 +101,4 @@ class NodesVerdict(Verdict):
     def reason(self, place: int, scores: ClientScores | None) -> str:
         """Why a reply is left out, with the name of the node."""
         client = self.clients[place]
-        why = self._absent.get(client) or super().reason(place, scores)
-        node = self._nodes[client]
-        return why if why.startswith(f"{node}: ") else f"{node}: {why}"
+        return f"{self._nodes[client]}: {self._absent.get(client) or super().reason(place, scores)}"

@@ -127,7 +127,7 @@ class NodeEngine:
                         client: kind(*(field[place] for field in stacked)) for place, client in enumerate(there)
                     }
             except InputError as error:
-                absent |= dict.fromkeys(clients, f"{node}: {error}")
+                absent |= dict.fromkeys(clients, str(error))
                 continue
             steps |= zip(there, facts["steps"], strict=True)
             scores |= {own.client: own for own in _scores_in(facts, there)}

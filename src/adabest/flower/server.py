@@ -24,7 +24,7 @@ from adabest.flower.node_engine import Heading, NodeEngine, NodeTests
 from adabest.flower.parcels import refuse_undeclared
 from adabest.flower.project import Plan, Project
 from adabest.runs.build import BuiltParts, build_parts
-from adabest.runs.execution import holds, resume_run, start
+from adabest.runs.execution import changed_settings, resume_run, start
 from adabest.runs.files.folder import ENDED, RunFolder
 from adabest.runs.files.manifest import find_standing, read_manifest
 from adabest.runs.job import entered
@@ -71,7 +71,8 @@ def make_run(project: Project, run_config: Mapping[str, Any], network: Network, 
     clients = sum(len(member.clients) for member in roll.members)
     plan = project.plan(run_config, clients=clients, tested=True)
     with entered(job):
-        if holds(folder, plan.config):
+        if folder.holds_run():
+            _refuse_other_settings(folder, plan.config)
             say(f"goes on with the run in {folder.path}")
             resume_run(folder.path, vars(plan.components))
         else:
@@ -88,6 +89,20 @@ def _refuse_ended(folder: RunFolder) -> None:
     folder.settle()
     if folder.holds_run() and (status := find_standing(folder, read_manifest(folder)).status) in ENDED:
         raise InputError(f"{folder.path} holds a {status} run; set out to another folder, or move that one away")
+
+
+def _refuse_other_settings(folder: RunFolder, config: Config) -> None:
+    """Refuses to go on with a run that was begun with other settings.
+
+    Raises:
+        InputError: With the settings, and what would be right.
+    """
+    changed = changed_settings(folder, config)
+    if changed:
+        raise InputError(
+            f"{folder.path} holds a run that was broken off and had other settings: {', '.join(changed)}; give it those "
+            "to go on, or set out to another folder"
+        )
 
 
 class FederationJob:

@@ -61,7 +61,7 @@ def start(
     """
     check_runs([config], callbacks)
     folder = RunFolder(path)
-    if was_restarted() and holds(folder, config):
+    if was_restarted() and _holds(folder, config):
         resume_run(path, vars(components), callbacks=callbacks, label=label, show=show)
         return
     refuse_run(folder, overwrite)
@@ -234,14 +234,17 @@ def check_runs(configs: Iterable[Config], callbacks: Sequence[Callback] = ()) ->
         check_callbacks(config.callbacks, callbacks)
 
 
-def holds(folder: RunFolder, config: Config) -> bool:
+def _holds(folder: RunFolder, config: Config) -> bool:
     """Whether a folder holds a run with a configuration."""
     folder.settle()
-    if not folder.holds_run():
-        return False
+    return folder.holds_run() and not changed_settings(folder, config)
+
+
+def changed_settings(folder: RunFolder, config: Config) -> list[str]:
+    """The settings in which a configuration differs from that of the run in a folder, but for what may change."""
     beside = (*ENVIRONMENT_SETTINGS, *LIMIT_SETTINGS)
     stored, here = read_toml(folder / files.CONFIG), config.flat()
-    return all(stored.get(name) == here.get(name) for name in (stored.keys() | here.keys()) - set(beside))
+    return [name for name in sorted((stored.keys() | here.keys()) - {*beside}) if stored.get(name) != here.get(name)]
 
 
 def _how_to_go_on(folders: Sequence[RunFolder]) -> str:

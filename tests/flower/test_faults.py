@@ -1,0 +1,356 @@
+"""What goes wrong at nodes and on the way: it is told with the node's name, and the run ends as it should."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import DATA, RUN, Harm, Wires, assert_equal_runs, federated, models_of, project_on, simulated, wires
+from spoiled import HARMS, spoiled
+
+import adabest
+from adabest.algorithms.catalog import ALGORITHMS
+from adabest.errors import InputError
+from adabest.flower.network import Failure, NodesLost
+from adabest.flower.orders import ANNOUNCE, TEST, TRAIN
+from adabest.flower.parcels import Parcel
+from adabest.runs.build import build_parts
+from adabest.runs.settings.resolution import resolve
+
+SETTINGS = RUN | {"algorithm": "scaffold"}
+Answer = Callable[[Parcel], Parcel]
+
+
+def harmed_in(round_number: int, names: Collection[str], harm: Callable[[Parcel], Parcel | Failure | None]) -> Harm:
+    """Harms what nodes answer in a round."""
+
+    def harmed(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | Failure | None:
+        answer = node(order)
+        return harm(answer) if kind == TRAIN and order.facts["round"] == round_number and name in names else answer
+
+    return harmed
+
+
+def changed(answer: Parcel, vectors: Callable[[torch.Tensor], torch.Tensor]) -> Parcel:
+    return Parcel(answer.facts, [vectors(vector) for vector in answer.vectors], answer.numbers)
+
+
+BAD_ANSWERS: dict[str, tuple[Callable[[Parcel], Parcel | Failure | None], str]] = {
+    "NaN": (lambda answer: changed(answer, lambda own: own * torch.nan), "isn't finite"),
+    "huge": (lambda answer: changed(answer, lambda own: own * 1e12), "has the norm"),
+    "a wrong shape": (lambda answer: changed(answer, lambda own: own[:, :-1]), "its field model has the shape"),
+    "a wrong type": (lambda answer: changed(answer, lambda own: own.double()), "is of type float64"),
+    "too few vectors": (lambda answer: Parcel(answer.facts, answer.vectors[:1], answer.numbers), "it has 1 vectors"),
+    "foreign numbers": (lambda answer: Parcel(answer.facts, answer.vectors, {"x": [1.0]}), "it has the numbers x"),
+    "foreign clients": (
+        lambda answer: Parcel({**answer.facts, "clients": [99]}, answer.vectors, answer.numbers),
+        "about other clients",
+    ),
+    "a list too short": (
+        lambda answer: Parcel({**answer.facts, "steps": []}, answer.vectors, answer.numbers),
+        "should have steps and scores for each client",
+    ),
+    "facts of another type": (
+        lambda answer: Parcel({**answer.facts, "steps": "many"}, answer.vectors, answer.numbers),
+        "steps",
+    ),
+    "no facts": (lambda answer: Parcel({}, answer.vectors, answer.numbers), "lacks"),
+    "a refusal": (lambda answer: Parcel({"refused": "the disk\x1b[2J is full"}), "the disk [2J is full"),
+    "an error of the network": (lambda answer: Failure("Flower's error 2: no app", is_final=True), "no app"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ANSWERS)
+def test_a_bad_answer_is_left_out_with_the_name_of_its_node(what: str, tmp_path: Path) -> None:
+    harm, reason = BAD_ANSWERS[what]
+    settings = SETTINGS | {"participation": 1.0, "reply_limit": "1e6"}
+    run = federated(wires(tmp_path, settings, harm=harmed_in(2, ["node 1"], harm)))
+    assert run.status == "finished"
+    assert {(one.round, one.client) for one in run.rejections} == {(2, client) for client in (1, 4, 7)}
+    for one in run.rejections:
+        assert one.reason.startswith("node 1: ")
+        assert reason in one.reason
+        assert one.reason.isprintable()
+    assert all(value.isfinite().all() for model in models_of(run).values() for value in model.values())
+
+
+@pytest.mark.parametrize("commit", ["sent", "confirmed"])
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "feddane"])
+def test_replies_that_the_gate_refuses_mean_what_they_mean_in_a_simulation(
+    name: str, commit: str, tmp_path: Path
+) -> None:
+    settings = RUN | {"state_commit": commit, "participation": 1.0}
+    config, components = resolve({**DATA, **settings, "algorithm": name})
+    task = build_parts(config, components).task
+    algorithm = spoiled(ALGORITHMS.find(name)(), task, HARMS["nan"], {2: [4, 5], 3: [0]})
+    found = federated(wires(tmp_path, settings, project=project_on(DATA, algorithm=algorithm)))
+    expected = simulated(tmp_path, settings | {"algorithm": algorithm})
+    told = [[(one.round, one.client, one.reason) for one in run.rejections] for run in (found, expected)]
+    assert told[0] == [(number, client, f"node {client % 3}: {reason}") for number, client, reason in told[1]]
+    assert len(told[0]) == 3
+    models, wanted = models_of(found), models_of(expected)
+    for which, model in wanted.items():
+        assert all(torch.equal(models[which][part], value) for part, value in model.items())
+
+
+def losing(lost: Callable[[str, str, Parcel], bool], *, obeyed: bool = True) -> Harm:
+    """A network that loses answers, or orders."""
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | None:
+        if not lost(kind, name, order):
+            return node(order)
+        if obeyed:
+            node(order)
+        return None
+
+    return harm
+
+
+def in_round(number: int, name: str) -> Callable[[str, str, Parcel], bool]:
+    return lambda kind, node, order: kind == TRAIN and order.facts["round"] == number and node == name
+
+
+def models_equal(found: adabest.Run, expected: adabest.Run) -> bool:
+    models, wanted = models_of(found), models_of(expected)
+    pairs = [(models[which][part], value) for which, model in wanted.items() for part, value in model.items()]
+    return models.keys() == wanted.keys() and all(torch.equal(one, two) for one, two in pairs)
+
+
+def quick(network: Wires) -> Wires:
+    """A federation that waits for nobody long."""
+    network.run_config = {**network.run_config, "deadline": 0.3}
+    return network
+
+
+@pytest.mark.parametrize("name", ["adabest", "scaffold"])
+def test_a_lost_answer_leaves_the_state_before_only_if_states_are_confirmed(name: str, tmp_path: Path) -> None:
+    """A simulation says what should come of it: there, a reply that can't be used stands for one that is lost."""
+    for commit in ("sent", "confirmed"):
+        settings = RUN | {"state_commit": commit, "participation": 1.0}
+        config, components = resolve({**DATA, **settings, "algorithm": name})
+        task = build_parts(config, components).task
+        # The reply alone is spoiled, and the state stays what the client has made of the round.
+        algorithm = spoiled(ALGORITHMS.find(name)(), task, HARMS["renamed"], {2: [0, 3, 6, 9]})
+        expected = simulated(tmp_path / commit, settings | {"algorithm": algorithm})
+        network = quick(wires(tmp_path / commit, settings | {"algorithm": name}, harm=losing(in_round(2, "node 0"))))
+        found = federated(network)
+        assert [(one.round, one.client) for one in found.rejections] == [(2, 0), (2, 3), (2, 6), (2, 9)]
+        assert all(one.reason == "node 0: no answer within 0.3 s" for one in found.rejections)
+        assert models_equal(found, expected)
+
+
+def test_a_lost_order_changes_no_state(tmp_path: Path) -> None:
+    harm = losing(in_round(2, "node 1"), obeyed=False)
+    runs = []
+    for commit in ("sent", "confirmed"):
+        settings = SETTINGS | {"state_commit": commit, "participation": 1.0}
+        runs.append(federated(quick(wires(tmp_path / commit, settings, harm=harm))))
+    assert models_equal(*runs)
+
+
+def test_a_node_that_never_answers_holds_a_round_up_until_the_deadline_only(tmp_path: Path) -> None:
+    harm = losing(lambda kind, name, order: kind == TRAIN and name == "node 2")
+    network = quick(wires(tmp_path, SETTINGS | {"participation": 1.0}, harm=harm))
+    run = federated(network)
+    assert run.status == "finished"
+    assert {one.client for one in run.rejections} == {2, 5, 8}
+    assert {one.round for one in run.rejections} == {1, 2, 3, 4}
+
+
+def test_a_node_that_comes_back_at_another_address_is_asked_again(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | Failure:
+        if kind == TRAIN and name == "node 1" and order.facts["round"] == 2 and network.addresses[1] == 1:
+            node(order)  # it has trained, and is killed before its answer is sent
+            network.addresses[1] = 17
+            return Failure("Flower's error 5: node unavailable", is_final=False)
+        return node(order)
+
+    settings = SETTINGS | {"participation": 1.0, "state_commit": "confirmed"}
+    network = wires(tmp_path, settings, harm=harm)
+    run = federated(network, said)
+    assert_equal_runs(run, simulated(tmp_path, settings))  # nothing is lost
+    assert "node 1: Flower's error 5: node unavailable" in said
+    assert "node 1 is back" in said
+
+
+def test_without_confirmation_a_node_refuses_to_train_twice_in_a_round(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | Failure:
+        if kind == TRAIN and name == "node 1" and order.facts["round"] == 2 and network.addresses[1] == 1:
+            node(order)
+            network.addresses[1] = 17
+            return Failure("Flower's error 5: node unavailable", is_final=False)
+        return node(order)
+
+    network = wires(tmp_path, SETTINGS | {"participation": 1.0}, harm=harm)
+    run = federated(network)
+    assert run.status == "finished"
+    assert {(one.round, one.client) for one in run.rejections} == {(2, 1), (2, 4), (2, 7)}
+    assert all("state-commit = confirmed" in one.reason for one in run.rejections)
+
+
+def test_a_node_that_is_away_for_a_round_takes_part_in_the_next(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | Failure:
+        if kind == TRAIN and order.facts["round"] == 2 and name == "node 0":
+            network.addresses[1] = None
+        if kind == TRAIN and order.facts["round"] == 3:
+            network.addresses[1] = 9
+        return node(order)
+
+    network = quick(wires(tmp_path, SETTINGS | {"participation": 1.0, "state_commit": "confirmed"}, harm=harm))
+    run = federated(network)
+    assert {(one.round, one.client) for one in run.rejections} == {(3, 1), (3, 4), (3, 7)}
+
+
+def test_a_federation_without_nodes_ends_and_goes_on_when_they_are_back(tmp_path: Path) -> None:
+    settings = SETTINGS | {"state_commit": "confirmed"}
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | None:
+        return None if kind == TRAIN and order.facts["round"] == 3 else node(order)
+
+    with pytest.raises(NodesLost, match=r"^no node has answered in round 3: node \d: no answer within 0\.3 s"):
+        federated(quick(wires(tmp_path, settings, harm=harm)))
+    broken = adabest.load(tmp_path / "run")
+    assert broken.status not in ("finished", "diverged")
+    said: list[str] = []
+    assert_equal_runs(federated(wires(tmp_path, settings), said), simulated(tmp_path, settings))
+    assert f"goes on with the run in {tmp_path / 'run'}" in said
+
+
+class Killed(BaseException):
+    """The end of a server, without a word."""
+
+
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "feddane", "ditto"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_server_that_is_killed_goes_on_from_its_checkpoint(name: str, when: str, tmp_path: Path) -> None:
+    settings = RUN | {"algorithm": name, "state_commit": "confirmed", "local_test": 0.2}
+
+    def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 3:
+            if when == "after":
+                obey(order)
+            raise Killed
+        return obey(order)
+
+    with pytest.raises(Killed):
+        federated(wires(tmp_path, settings, harm=harm))
+    found, expected = federated(wires(tmp_path, settings)), simulated(tmp_path, settings)
+    assert_equal_runs(found, expected)
+    assert found.local_results() == expected.local_results()
+
+
+def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path: Path) -> None:
+    federated(wires(tmp_path, SETTINGS))
+    network = wires(tmp_path, SETTINGS)
+    with pytest.raises(InputError, match="holds a finished run; set out to another folder"):
+        federated(network)
+    assert not network.sent
+
+
+def test_a_broken_run_with_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            raise Killed
+        return node(order)
+
+    with pytest.raises(Killed):
+        federated(wires(tmp_path, SETTINGS, harm=harm))
+    with pytest.raises(InputError, match=r"other settings: clip, learning_rate; give it those to go on, or set out to"):
+        federated(wires(tmp_path, SETTINGS | {"learning_rate": 0.05, "clip": 3.0}))
+
+
+@pytest.mark.parametrize("silent", [["node 1"], ["node 0", "node 1", "node 2"]], ids=["one", "all"])
+def test_nodes_that_do_not_test_are_left_out_of_the_tests(silent: list[str], tmp_path: Path) -> None:
+    harm = losing(lambda kind, name, order: kind == TEST and name in silent)
+    settings = SETTINGS | {"local_test": 0.2}
+    network = quick(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=harm))
+    if len(silent) == 3:
+        with pytest.raises(NodesLost, match="no node has tested the models"):
+            federated(network)
+        return
+    said: list[str] = []
+    run = federated(network, said)
+    assert "node 1 has not tested the models: no answer within 0.3 s" in said
+    results = run.local_results()
+    untested = [
+        client for client, value in zip(results["client"], results["global_accuracy"], strict=True) if value is None
+    ]
+    assert untested == [1, 4, 7]
+    assert 0 <= run.final["scored_accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda facts: {**facts, "weight": -1.0},
+        lambda facts: {**facts, "values": facts["values"][:-1]},
+        lambda facts: {**facts, "losses": []},
+        lambda facts: {**facts, "sums": [[1.0]] * 3 + [[1.0, 2.0]]},
+        lambda facts: {},
+    ],
+)
+def test_tests_of_another_form_are_left_out(spoil: Callable[[Any], Any], tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        return Parcel(spoil(answer.facts)) if kind == TEST and name == "node 1" else answer
+
+    said: list[str] = []
+    network = wires(
+        tmp_path, SETTINGS | {"local_test": 0.2, "rounds": 2}, project=project_on(DATA, tested=False), harm=harm
+    )
+    assert federated(network, said).status == "finished"
+    assert any(line.startswith("node 1 has not tested the models: its answer") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clients": [0, 1, 2]}, "nodes node 0 and node 1 both have a client 0"),
+        ({"clients": [4, 1, 7]}, "should announce one client or more by ascending numbers"),
+        ({"clients": []}, "should announce one client or more"),
+        ({"samples": [0, 5, 5]}, "every client needs at least one sample"),
+        ({"node": "node 0"}, "there are two nodes node 0, with different clients; give each a name of its own"),
+        ({"model": "00"}, "node node 1 has another model than the server"),
+        ({"node": 7}, "node"),
+    ],
+)
+def test_a_node_that_cannot_take_part_is_an_error_before_the_first_round(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        return Parcel({**answer.facts, **change}) if kind == ANNOUNCE and name == "node 1" else answer
+
+    with pytest.raises(InputError, match=message):
+        federated(wires(tmp_path, SETTINGS, harm=harm))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
+    network = wires(tmp_path, SETTINGS)
+    network.run_config = {**network.run_config, "learning_rate": 0.2}
+    with pytest.raises(
+        InputError, match="node 0: it has other settings, or another version of adabest, than the server"
+    ):
+        federated(network)
+
+
+def test_a_latecomer_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | Failure:
+        answer = node(order)
+        if kind == TRAIN and order.facts["round"] == 2 and name == "node 0" and network.addresses[0] == 0:
+            network.addresses = [10, 1, 2]
+            return Failure("lost", is_final=False)
+        if kind == ANNOUNCE and network.addresses[0] == 10:
+            return Parcel({**answer.facts, "node": "node 9", "clients": [50, 51, 52, 53]})
+        return answer
+
+    settings = SETTINGS | {"participation": 1.0}
+    network = quick(wires(tmp_path, settings, harm=harm))
+    assert federated(network, said).status == "finished"
+    assert "node 9 has come after the first round, and isn't part of this run" in said
