@@ -100,8 +100,8 @@ def _refuse_other_settings(folder: RunFolder, config: Config) -> None:
     changed = changed_settings(folder, config)
     if changed:
         raise InputError(
-            f"{folder.path} holds a run that was broken off and had other settings: {', '.join(changed)}; give it those "
-            "to go on, or set out to another folder"
+            f"{folder.path} holds a run that was broken off and had other settings: {', '.join(changed)}; give it "
+            "those to go on, or set out to another folder"
         )
 
 
