@@ -210,7 +210,7 @@ def test_a_node_that_does_not_say_which_one_it_is_is_an_error(node: dict[str, An
 def order(kind: str, changes: Mapping[str, Any]) -> Parcel:
     """What a node of the small project answers to an order."""
     plan = small().plan(PLAIN).digest()
-    facts: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         ANNOUNCE: {"plan": plan},
         TRAIN: {
             "plan": plan,
@@ -230,8 +230,8 @@ def order(kind: str, changes: Mapping[str, Any]) -> Parcel:
             "clients": [0],
             "after": [[0, 0]],
         },
-    }[kind]
-    return Parcel({**facts, **changes}, [torch.zeros(18)])
+    }
+    return Parcel({**every[kind], **changes}, [torch.zeros(18)])
 
 
 @pytest.mark.parametrize(
