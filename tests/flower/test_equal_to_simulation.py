@@ -53,7 +53,7 @@ def test_settings_mean_the_same_at_nodes(changes: dict[str, Any], tmp_path: Path
 @pytest.mark.parametrize("nodes", [1, 10])
 def test_numbers_do_not_depend_on_which_clients_share_a_node(nodes: int, tmp_path: Path) -> None:
     settings = RUN | {"algorithm": "scaffold"}
-    found = federated(wires(tmp_path, settings, project=project_on(DATA, nodes), nodes=nodes))
+    found = federated(wires(tmp_path, settings, nodes=nodes))
     assert_equal_runs(found, simulated(tmp_path, settings))
 
 
@@ -117,7 +117,6 @@ def test_a_federation_of_integers_and_one_of_quantities_equal_the_simulation(tmp
     settings = RUN | {"algorithm": "adabest", "model": make_embedding, "batch_size": 8}
     model = settings.pop("model")
     project = project_on(data, model=model)
-    object.__setattr__(project, "example", (np.array([[0] * 6, [299] * 6]), labels[:2]))
     found = federated(wires(tmp_path / "ids", settings, project=project))
     assert_equal_runs(found, simulated(tmp_path / "ids", settings | {"model": model}, data))
 

@@ -1,6 +1,6 @@
 """What goes wrong at nodes and on the way: it is told with the node's name, and the run ends as it should."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,20 @@ def test_a_lost_order_changes_no_state(tmp_path: Path) -> None:
         settings = SETTINGS | {"state_commit": commit, "participation": 1.0}
         runs.append(federated(quick(wires(tmp_path / commit, settings, harm=harm))))
     assert models_equal(*runs)
+
+
+class Refusing(Wires):
+    """A network that takes no training orders for one node."""
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        return super().send(kind, {at: own for at, own in parcels.items() if (kind, at) != (TRAIN, 2)}, seconds)
+
+
+def test_an_order_that_the_network_does_not_take_is_told_of(tmp_path: Path) -> None:
+    run = federated(quick(wires(tmp_path, SETTINGS | {"participation": 1.0, "rounds": 1}, kind=Refusing)))
+    assert {one.client for one in run.rejections} == {2, 5, 8}
+    (reason,) = {one.reason for one in run.rejections}
+    assert reason == "node 2: no answer within 0.3 s: the network hasn't taken the message"
 
 
 def test_a_node_that_never_answers_holds_a_round_up_until_the_deadline_only(tmp_path: Path) -> None:

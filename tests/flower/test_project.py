@@ -15,7 +15,7 @@ from adabest.errors import InputError
 from adabest.flower.node import Node
 from adabest.flower.orders import ANNOUNCE, TEST, TRAIN, Announcement, AnnounceOrder, read
 from adabest.flower.parcels import Parcel
-from adabest.flower.project import ClientData, Project, Terms, checked_clients, dealt
+from adabest.flower.project import ClientData, Project, Terms, checked_clients, simulated
 from adabest.flower.rehearsal import rehearse
 from adabest.runs.build import cut_partition
 from adabest.runs.settings.resolution import resolve
@@ -196,7 +196,7 @@ def test_nodes_share_out_a_data_set_as_a_simulation_does() -> None:
     partition = cut_partition(config, components)
     found: dict[int, ClientData] = {}
     for place in range(3):
-        found |= dealt(DATA, {"partition-id": place, "num-partitions": 3})
+        found |= simulated(DATA).clients({"partition-id": place, "num-partitions": 3})
     assert sorted(found) == partition.training.tolist()
     assert all(torch.equal(found[client].y, components.dataset.y_train[partition.of(client)]) for client in found)
 
@@ -204,7 +204,20 @@ def test_nodes_share_out_a_data_set_as_a_simulation_does() -> None:
 @pytest.mark.parametrize("node", [{}, {"partition-id": "one", "num-partitions": 3}, {"partition-id": 1}])
 def test_a_node_that_does_not_say_which_one_it_is_is_an_error(node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="start it with --node-config 'partition-id=0 num-partitions=3'"):
-        dealt(DATA, node)
+        simulated(DATA).clients(node)
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_a_node_whose_number_is_not_among_them_is_an_error(place: int) -> None:
+    with pytest.raises(
+        InputError, match=rf"partition-id = {place}: it should be from 0 to 2, since num-partitions = 3"
+    ):
+        simulated(DATA).clients({"partition-id": place, "num-partitions": 3})
+
+
+def test_a_federation_cannot_have_validation_clients() -> None:
+    with pytest.raises(InputError, match="leave validation_clients out"):
+        simulated({**DATA, "validation_clients": 2})
 
 
 def order(kind: str, changes: Mapping[str, Any]) -> Parcel:

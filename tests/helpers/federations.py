@@ -9,14 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 import adabest
-from adabest.data.dataset import Dataset
 from adabest.flower.network import Failure
 from adabest.flower.parcels import Parcel
-from adabest.flower.project import ClientData, NodeConfig, Project
+from adabest.flower.project import NodeConfig, Project, no_test
+from adabest.flower.project import simulated as project_of_simulation
 from adabest.flower.rehearsal import NodesHere
 from adabest.flower.server import make_run
-from adabest.runs.build import cut_partition
-from adabest.runs.settings.resolution import resolve
 
 DATA: dict[str, Any] = {
     "dataset": "digits",
@@ -91,37 +89,27 @@ class Wires(NodesHere):
         return found
 
 
-def project_on(data: Mapping[str, Any], nodes: int = 3, *, tested: bool = True, **changes: Any) -> Project:
+def project_on(data: Mapping[str, Any], *, tested: bool = True, **changes: Any) -> Project:
     """A project whose nodes share out the clients that a simulation with these settings would have."""
-    config, components = resolve(data)
-    dataset: Dataset = components.dataset
-    partition = cut_partition(config, components)
-    inputs: Any = dataset.x_train
-
-    def clients(node: Mapping[str, Any]) -> dict[int, ClientData]:
-        own = partition.training[int(node["partition-id"]) :: nodes].tolist()
-        return {i: ClientData(inputs[partition.of(i)], dataset.y_train[partition.of(i)]) for i in own}
-
-    example = (torch.zeros(2, *dataset.input_shape, dtype=inputs.dtype), dataset.y_train[:2])
-    given: dict[str, Any] = {
-        "classes": dataset.classes,
-        "mean": dataset.mean,
-        "std": dataset.std,
-        "defaults": dataset.defaults,
-        **({"test": lambda: (dataset.x_test, dataset.y_test)} if tested else {}),
-    }
-    return Project(clients, example, **{**given, **changes})
+    return project_of_simulation(data, **({} if tested else {"test": no_test}), **changes)
 
 
 def wires(
-    folder: Path, settings: Mapping[str, Any], *, project: Project | None = None, nodes: int = 3, harm: Harm = obeyed
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    project: Project | None = None,
+    nodes: int = 3,
+    harm: Harm = obeyed,
+    kind: type[Wires] = Wires,
 ) -> Wires:
     """A federation whose files lie in a folder, before its first round."""
     started_with: list[NodeConfig] = [
-        {"partition-id": number, "state-dir": str(folder / f"states-{number}")} for number in range(nodes)
+        {"partition-id": number, "num-partitions": nodes, "state-dir": str(folder / f"states-{number}")}
+        for number in range(nodes)
     ]
     run_config = {**settings, "out": str(folder / "run"), "nodes": nodes, "deadline": 5.0}
-    return Wires(project or project_on(DATA, nodes), run_config, started_with, harm)
+    return kind(project or project_on(DATA), run_config, started_with, harm)
 
 
 def federated(network: Wires, said: list[str] | None = None) -> adabest.Run:

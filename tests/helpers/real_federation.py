@@ -8,11 +8,59 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import tomli_w
 
 BIN = Path(sys.executable).parent
 PATIENCE = 240.0
+
+_PROJECT = '''"""A project whose nodes share out the clients of a simulation."""
+
+from adabest.flower.project import simulated
+
+project = simulated({data!r})
+'''
+
+# What a test writes into the file of a node says what becomes of its replies, and in which round.
+_CLIENT_APP = '''"""The ClientApp, with a modifier that spoils replies."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from adabest.flower.apps import client_app
+from trial.project import project
+
+HARMS = {{
+    "nan": lambda array: array * np.float32(np.nan),
+    "huge": lambda array: array * np.float32(1e12),
+    "shape": lambda array: array[:, :-1],
+    "type": lambda array: array.astype(np.float64),
+}}
+
+
+def spoil(message, context, call_next):
+    place = Path({folder!r}, f"harm-{{context.node_config['partition-id']}}.json")
+    wanted = json.loads(place.read_text()) if place.exists() else {{}}
+    harm = wanted.get(str(json.loads(message.content["facts"]["facts"])["round"]))
+    if harm == "silence":
+        time.sleep(3600)
+    answer = call_next(message, context)
+    if harm is not None:
+        arrays = answer.content["vectors"].items()
+        answer.content["vectors"] = ArrayRecord({{name: Array(HARMS[harm](one.numpy())) for name, one in arrays}})
+    return answer
+
+
+app = client_app(project, mods=[spoil])
+'''
 
 
 def free_port() -> int:
@@ -40,9 +88,7 @@ class Federation:
         self.port = free_port()
         self.logs = project / "logs"
         self.logs.mkdir()
-        subprocess.run(
-            ["sh", "keys.sh", str(nodes), "127.0.0.1", str(self.port)], cwd=project, check=True, capture_output=True
-        )
+        self.make_keys(project, nodes)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # HOME: Flower keeps other things there than in FLWR_HOME; one thread: three nodes share the cores.
         self.environment = {
@@ -57,11 +103,36 @@ class Federation:
         }
         (project / "home").mkdir()
 
-    def start(self, name: str, command: Sequence[str]) -> None:
-        """Starts a process; one of that name that has ended is replaced."""
+    def make_keys(self, folder: Path, nodes: int) -> None:
+        command = ["sh", "keys.sh", str(nodes), "127.0.0.1", str(self.port)]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    def share_out(self, data: Mapping[str, Any]) -> None:
+        """Has the nodes share out the clients of a simulation, and lets tests harm their replies."""
+        code = self.project / "trial"
+        (code / "project.py").write_text(_PROJECT.format(data=dict(data)))
+        (code / "client_app.py").write_text(_CLIENT_APP.format(folder=str(self.project)))
+
+    def configure(self, **settings: Any) -> None:
+        """Puts settings in the place of the project's; ``--run-config`` takes no others."""
+        place = self.project / "pyproject.toml"
+        content = tomllib.loads(place.read_text())
+        content["tool"]["flwr"]["app"]["config"] = {name.replace("_", "-"): own for name, own in settings.items()}
+        place.write_text(tomli_w.dumps(content))
+
+    def harm(self, number: int, **by_round: str) -> None:
+        """Says what becomes of a node's replies; ``round_2="nan"``."""
+        wanted = {name.removeprefix("round_"): how for name, how in by_round.items()}
+        (self.project / f"harm-{number}.json").write_text(json.dumps(wanted))
+
+    def start(self, name: str, command: Sequence[str], *, supervised: bool = False) -> None:
+        """Starts a process; one of that name that has ended is replaced. A supervisor starts it again when it ends."""
+        words = [str(BIN / command[0]), *command[1:]]
+        if supervised:
+            words = ["sh", "-c", 'while :; do "$@"; sleep 1; done', "sh", *words]
         with (self.logs / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
+                words,
                 cwd=self.project,
                 env=self.environment,
                 stdout=log,
@@ -84,17 +155,14 @@ class Federation:
     def register(self, number: int) -> None:
         self.flwr(["supernode", "register", f"keys/node{number}.pub", "federation"])
 
-    def start_node(self, number: int, *, certificate: str = "keys/ca.crt", key: int | None = None) -> None:
+    def start_node(self, number: int, *, name: str = "", certificate: str = "keys/ca.crt", key: str = "") -> None:
+        """Starts a SuperNode; without a name of its own a supervisor does."""
         config = f'partition-id={number} num-partitions={self.nodes} state-dir="{self.project}/states/{number}"'
-        self.start(
-            f"node{number}",
-            [
-                *f"flower-supernode --root-certificates {certificate} --superlink 127.0.0.1:{self.port}".split(),
-                *f"--port {free_port()} --auth-supernode-private-key keys/node{number if key is None else key}".split(),
-                "--node-config",
-                config,
-            ],
+        words = (
+            f"flower-supernode --root-certificates {certificate} --superlink 127.0.0.1:{self.port} --port {free_port()} "
+            f"--auth-supernode-private-key {key or f'keys/node{number}'} --node-config"
         )
+        self.start(name or f"node{number}", [*words.split(), config], supervised=not name)
 
     def start_all(self) -> None:
         self.start_superlink()
@@ -124,8 +192,9 @@ class Federation:
         path = self.logs / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for(self, words: str, name: str = "run", seconds: float = PATIENCE) -> None:
-        wait_until(lambda: words in self.log(name), f"{words!r} in the log of {name}", seconds)
+    def wait_for(self, words: str, name: str = "run", seconds: float = PATIENCE, times: int = 1) -> None:
+        what = f"{words!r} in the log of {name}"
+        wait_until(lambda: self.log(name).count(words) >= times, what, seconds)
 
     def wait_for_end(self, name: str = "run", seconds: float = PATIENCE) -> int:
         return self.processes[name].wait(seconds)
@@ -136,6 +205,15 @@ class Federation:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def kill_below(self, name: str, program: str = "") -> None:
+        """Kills what a process has started, as far as its command names a program; the process itself goes on."""
+        leader = self.processes[name].pid
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                pid = int(entry.name)
+                if pid != leader and os.getsid(pid) == leader and program in (entry / "cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
         for name in list(self.processes):

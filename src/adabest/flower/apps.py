@@ -1,9 +1,11 @@
 """ServerApp and ClientApp of a project, as Flower starts them."""
 
 import sys
+from collections.abc import Sequence
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid, ServerApp
 
 from adabest.errors import AdabestError
@@ -35,13 +37,14 @@ def server_app(project: Project) -> ServerApp:
     return app
 
 
-def client_app(project: Project) -> ClientApp:
+def client_app(project: Project, mods: Sequence[Mod] = ()) -> ClientApp:
     """The ClientApp of a project.
 
     Flower finds it in a module that says ``app = client_app(project)``.
 
     Args:
         project: The project.
+        mods: Flower's modifiers of training: each sees the message and the reply, and may change them.
     """
     app = ClientApp()
 
@@ -53,7 +56,7 @@ def client_app(project: Project) -> ClientApp:
     def announce(message: Message, context: Context) -> Message:
         return answer("query", message, context)
 
-    @app.train()
+    @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
         return answer("train", message, context)
 

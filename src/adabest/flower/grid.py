@@ -1,7 +1,7 @@
 """Flower's network: parcels as its messages, over a grid."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -38,13 +38,14 @@ class FlowerNetwork:
 
     def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
         """Sends each SuperNode a message."""
-        nodes = list(parcels)
         messages = [
-            Message(to_records(parcels[node]), dst_node_id=node, message_type=kind, ttl=math.ceil(seconds))
-            for node in nodes
+            Message(to_records(parcel), dst_node_id=node, message_type=kind, ttl=math.ceil(seconds))
+            for node, parcel in parcels.items()
         ]
-        tickets: Iterable[str | None] = self._grid.push_messages(messages)
-        return {ticket: node for ticket, node in zip(tickets, nodes, strict=True) if ticket}
+        taken = set(self._grid.push_messages(messages))  # a grid leaves out what it can't take, or has None there
+        return {
+            one.metadata.message_id: one.metadata.dst_node_id for one in messages if one.metadata.message_id in taken
+        }
 
     def collect(self, tickets: Collection[str]) -> dict[str, Parcel | Failure]:
         """The answers that have come since, by their tickets.

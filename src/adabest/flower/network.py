@@ -57,7 +57,8 @@ class Network(Protocol):
             seconds: How long the parcels and their answers are worth keeping.
 
         Returns:
-            A ticket for each answer to come, with the address that it is expected from.
+            A ticket for each answer to come, with the address that it is expected from; none for a parcel that couldn't
+            be sent.
         """
 
     def collect(self, tickets: Collection[str]) -> dict[str, Parcel | Failure]:
@@ -167,7 +168,9 @@ class Roll:
                 there = self._reachable(lost)
                 sent = self._network.send(kind, {place: parcels[name] for place, name in there.items()}, ends - now)
                 waiting |= {ticket: there[place] for ticket, place in sent.items()}
+                untaken = {name for place, name in there.items() if place not in sent.values()}
                 lost = {name: reason for name, reason in lost.items() if name not in there.values()}
+                lost |= dict.fromkeys(untaken, "the network hasn't taken the message")
             for ticket, found in self._network.collect(waiting).items():
                 name = waiting.pop(ticket)
                 if isinstance(found, Parcel):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from adabest.algorithms.base import Algorithm
@@ -242,15 +243,51 @@ def checked_clients(given: Any) -> dict[int, ClientData]:
     return {int(client): given[client] for client in sorted(given)}
 
 
-def dealt(settings: Mapping[str, Any], node: NodeConfig) -> dict[int, ClientData]:
-    """The clients of one node of several that share out a data set, to try a federation.
+def simulated(settings: Mapping[str, Any], **changes: Any) -> Project:
+    """The project of a simulation, whose nodes share out its clients: with the same settings it has the same numbers.
+
+    A node says which one it is with ``partition-id``, its number from 0, and ``num-partitions``, how many there are.
 
     Args:
-        settings: The settings by which a simulation would deal the data set to clients.
-        node: Has ``partition-id``, the number of this node from 0, and ``num-partitions``, how many nodes there are.
+        settings: The settings by which a simulation loads its data set and deals it to clients, such as ``dataset``,
+            ``clients``, ``alpha`` and ``partition_seed``.
+        changes: Other fields of the project, such as ``model``.
 
     Raises:
-        InputError: If the node doesn't say which one it is.
+        InputError: If a setting can't be used.
+    """
+    config, components = resolve({"validation_clients": 0, **settings})
+    dataset = components.dataset
+    inputs: Any = dataset.x_train
+    if config.validation_clients:
+        raise InputError("a federation has no validation clients; leave validation_clients out")
+
+    def clients(node: NodeConfig) -> dict[int, ClientData]:
+        place, places = _place(node)
+        partition = cut_partition(config, components)
+        own = partition.training[place::places].tolist()
+        return {
+            client: ClientData(inputs[partition.of(client)], dataset.y_train[partition.of(client)]) for client in own
+        }
+
+    two = torch.arange(2) % len(dataset.y_train)
+    fields: dict[str, Any] = {
+        "clients": clients,
+        "example": (dataset.example() if dataset.holds_ids else inputs[two], dataset.y_train[two]),
+        "classes": dataset.classes,
+        "test": lambda: (dataset.x_test, dataset.y_test),
+        "mean": dataset.mean,
+        "std": dataset.std,
+        "defaults": dataset.defaults,
+    }
+    return Project(**{**fields, **changes})
+
+
+def _place(node: NodeConfig) -> tuple[int, int]:
+    """The number of a node, and how many there are.
+
+    Raises:
+        InputError: If it doesn't say so.
     """
     try:
         place, places = int(node["partition-id"]), int(node["num-partitions"])
@@ -258,11 +295,11 @@ def dealt(settings: Mapping[str, Any], node: NodeConfig) -> dict[int, ClientData
         raise InputError(
             "this node doesn't say which one it is; start it with --node-config 'partition-id=0 num-partitions=3'"
         ) from error
-    config, components = resolve(settings)
-    partition, data = cut_partition(config, components), components.dataset
-    own = partition.training[place::places].tolist()
-    inputs: Any = data.x_train
-    return {client: ClientData(inputs[partition.of(client)], data.y_train[partition.of(client)]) for client in own}
+    if not 0 <= place < places:
+        raise InputError(
+            f"partition-id = {place}: it should be from 0 to {places - 1}, since num-partitions = {places}"
+        )
+    return place, places
 
 
 def _scale(name: str, given: Any) -> Tensor:
