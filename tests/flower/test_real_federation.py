@@ -49,9 +49,9 @@ def harmless(trial: Federation) -> Iterator[None]:
         trial.harm(number)
 
 
-def begun(trial: Federation, out: Path, **changes: Any) -> dict[str, Any]:
+def begun(trial: Federation, out: Path, superlink: str = "federation", **changes: Any) -> dict[str, Any]:
     """Begins a run, or goes on with it; returns its settings."""
-    trial.submit(f"run {out.name}", out=str(out), **changes)
+    trial.submit(f"run {out.name}", superlink, out=str(out), **changes)
     return RUN | {name: value for name, value in changes.items() if name != "deadline"}
 
 
@@ -77,12 +77,9 @@ def test_a_federation_over_tls_has_the_bits_of_the_reference_engine(
 
 
 def test_flowers_simulation_has_the_same_bits(trial: Federation, tmp_path: Path) -> None:
-    config = trial.project / "flower" / "config.toml"
-    config.write_text(config.read_text() + "\n[superlink.here]\noptions.num-supernodes = 3\n")
-    settings = RUN | {"algorithm": "adabest"}
-    trial.submit("here", "here", out=str(tmp_path / "here"))
-    trial.wait_for_end("here")
-    assert_equal_runs(adabest.load(tmp_path / "here"), simulated(tmp_path, settings))
+    trial.start_simulation()
+    settings = begun(trial, tmp_path / "here", "simulation", algorithm="adabest")
+    assert_equal_runs(ended(trial, tmp_path / "here"), simulated(tmp_path, settings))
 
 
 def test_a_node_that_is_not_registered_is_refused(trial: Federation) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 BIN = Path(sys.executable).parent
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 _PROJECT = '''"""A project whose nodes share out the clients of a simulation."""
 
@@ -63,11 +63,20 @@ app = client_app(project, mods=[spoil])
 '''
 
 
+_AS_INSTALLED = "--disable-runtime-dependency-installation"
+
+
 def free_port() -> int:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
     return port
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
@@ -143,14 +152,20 @@ class Federation:
     def start_superlink(self) -> None:
         keys = "--ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.pem --ssl-keyfile keys/server.key"
         place = f"--host 127.0.0.1 --port {self.port} --database superlink.db"
-        options = f"{keys} {place} --enable-supernode-auth --disable-runtime-dependency-installation"
+        options = f"{keys} {place} --enable-supernode-auth {_AS_INSTALLED}"
         self.start("superlink", ["flower-superlink", *options.split()])
-        wait_until(self._superlink_answers, "the SuperLink")
+        wait_until(lambda: _answers(self.port), "the SuperLink")
 
-    def _superlink_answers(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
+    def start_simulation(self) -> None:
+        """Starts a SuperLink of Flower's simulation, which ``flwr`` knows as ``simulation``."""
+        port = free_port()
+        options = f"--insecure --simulation --host 127.0.0.1 --port {port} {_AS_INSTALLED}"
+        self.start("simulation", ["flower-superlink", *options.split()])
+        wait_until(lambda: _answers(port), "the SuperLink of the simulation")
+        known = self.project / "flower" / "config.toml"
+        known.write_text(
+            f'{known.read_text()}\n[superlink.simulation]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        )
 
     def register(self, number: int) -> None:
         self.flwr(["supernode", "register", f"keys/node{number}.pub", "federation"])
@@ -158,11 +173,10 @@ class Federation:
     def start_node(self, number: int, *, name: str = "", certificate: str = "keys/ca.crt", key: str = "") -> None:
         """Starts a SuperNode; without a name of its own a supervisor does."""
         config = f'partition-id={number} num-partitions={self.nodes} state-dir="{self.project}/states/{number}"'
-        words = (
-            f"flower-supernode --root-certificates {certificate} --superlink 127.0.0.1:{self.port} --port {free_port()} "
-            f"--auth-supernode-private-key {key or f'keys/node{number}'} --node-config"
-        )
-        self.start(name or f"node{number}", [*words.split(), config], supervised=not name)
+        place = f"--superlink 127.0.0.1:{self.port} --port {free_port()}"
+        keys = f"--root-certificates {certificate} --auth-supernode-private-key {key or f'keys/node{number}'}"
+        words = ["flower-supernode", *place.split(), *keys.split(), "--node-config", config]
+        self.start(name or f"node{number}", words, supervised=not name)
 
     def start_all(self) -> None:
         self.start_superlink()
@@ -185,8 +199,11 @@ class Federation:
 
     def submit(self, name: str = "run", superlink: str = "federation", **settings: object) -> None:
         """Starts ``flwr run`` in a process called ``name``."""
-        pairs = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in settings.items())
-        self.start(name, ["flwr", "run", ".", superlink, "--stream", *(["--run-config", pairs] if pairs else [])])
+        command = ["flwr", "run", ".", superlink, "--stream"]
+        if superlink == "simulation":
+            command += ["--federation-config", f"num-supernodes={self.nodes}"]
+        pairs = [f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in settings.items()]
+        self.start(name, [*command, *(["--run-config", " ".join(pairs)] if pairs else [])])
 
     def log(self, name: str) -> str:
         path = self.logs / f"{name}.log"
