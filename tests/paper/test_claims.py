@@ -353,3 +353,5 @@ def test_mnist_says_that_it_stands_in() -> None:
         said = [text for text in render(name, of(everyone(["mnist"]), name)).notes if "stands in" in text]
         assert len(said) == 1
         assert not any("stands in" in text for text in render(name, of(everyone(["emnist-l"]), name)).notes)
+    for name in ("beta-auto-mnist", "zoo"):
+        assert not any("stands in" in text for text in render(name, of(everyone(["mnist"]), name)).notes)
