@@ -251,7 +251,7 @@ def auto_verdicts() -> tuple[int, int, int, int]:
 def mean_cosine(labels: str) -> float:
     """Cosine of h and the next mean pseudo-gradient, over AdaBest's last rounds at 1 % and 10 %."""
     found = [
-        run.final["h_cosine"]
+        float(run.final["h_cosine"])
         for run in results("table1/*.json").runs
         if run.entry == "adabest" and run.cell.endswith(f"/{labels}") and run.cell != EVERYONE
     ]
