@@ -625,6 +625,23 @@ def test_with_everyone_in_every_round_is_as_told() -> None:
     assert {run.final["round"] for group in results("table1/*.json").of(EVERYONE).values() for run in group} == {2000}
 
 
+def test_mnist_is_as_told() -> None:
+    found = results("table1-mnist.json")
+    assert {run.seed for run in found.runs} == {0, 1, 2}
+    assert "at 1 %, three seeds" in prose(TABLE)
+    assert "in its place, MNIST at 10 %" in prose(TABLE)  # among what wasn't run
+    assert set(found.cells()) == {"mnist/1/0.03", "mnist/1/0.3", "mnist/1/iid"}
+    for cell in found.cells():
+        means = {name: mean(cell, name, pattern="table1-mnist.json") for name in found.of(cell)}
+        *_, first_of_all = order = sorted(means, key=lambda name: means[name])
+        assert order[0] == "feddyn"
+        if cell.endswith("iid"):
+            assert set(order[-2:]) == {"scaffold", "adabest"}
+            assert abs(means["scaffold"] - means["adabest"]) < 0.01
+        else:
+            assert first_of_all == "adabest"
+
+
 def test_misses_of_adabest_are_from_below() -> None:
     assert "AdaBest agrees in 6 of 13, and misses always from below" in prose(TABLE)
     assert max(misses(algorithm="adabest")) < 0
