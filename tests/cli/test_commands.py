@@ -189,6 +189,12 @@ class TestHelp:
         assert f"Error parsing --{option}: {words}" in err
         assert "typing." not in err
 
+    @pytest.mark.parametrize("words", [["compare"], ["reproduce", "table1"]])
+    def test_a_word_among_numbers_is_told_in_words(self, words: list[str], printed: Printed) -> None:
+        assert command(*words, "--seeds", "0", "first") == 2
+        err = " ".join(printed.both()[1].replace("│", "").split())
+        assert "Error parsing --seeds: it should be a whole number, not 'first'" in err
+
     def test_completion_prints_a_script_for_the_shell(self, printed: Printed) -> None:
         assert command("--tyro-print-completion", "bash") == 0
         script = printed.out()

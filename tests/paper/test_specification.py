@@ -13,6 +13,7 @@ from adabest.runs.settings.config import SETTINGS
 
 NAMES = (
     "beta-auto",
+    "beta-auto-mnist",
     "beta-auto-settings",
     "fig-beta",
     "fig-mu",
@@ -161,6 +162,15 @@ class TestBetaAuto:
             plain = {**table.settings_of(cell, "adabest"), "beta": "auto"}
             assert auto.settings_of(cell, "adabest,beta=auto") == plain
             assert auto.tuned_by(cell.name, "adabest,beta=auto") is None
+
+    def test_mnist_has_the_cohorts_and_labels_that_constants_were_settled_with(self) -> None:
+        mnist = read_specification("beta-auto-mnist")
+        cohorts = [round(cell.settings["participation"] * cell.settings["clients"]) for cell in mnist.all_cells()]
+        assert cohorts == [1, 1, 1, 3, 3, 3, 10, 10, 10]
+        assert [c.settings.get("alpha") for c in mnist.all_cells()] == [0.03, 0.3, None] * 3
+        assert {c.settings["partition"] for c in mnist.all_cells()} == {"dirichlet", "iid"}
+        values = [values["beta"] for values in mnist.entries.values()]
+        assert values == [0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, "auto"]
 
     def test_settings_of_our_own_have_cohorts_that_nothing_was_tuned_for(self) -> None:
         own = read_specification("beta-auto-settings")

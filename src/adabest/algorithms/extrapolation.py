@@ -9,7 +9,7 @@ client goes in a round. So the rule keeps ‖h‖ there::
     r = r_0 (1 − 3 c / |P|²)       c  the mean of −cos(ḡ_t, Δ_{t−1}), at least 0
 
 Means over rounds forget a tenth a round. G and D follow the learning rate, the cohort's size and the task. c tells how
-much of the last change of θ̄ a round undoes: about .1 with IID labels, and .2 or more with skewed ones. Its factor is
+much of the last change of θ̄ a round undoes: about .15 with IID labels, and .2 with skewed ones. Its factor is
 for cohorts of one or two, in which no other client averages a drift out: with one client it is .7 where c is .1, and
 .25 where c is .25; with ten it is 1. No formula has the number of clients that there are.
 

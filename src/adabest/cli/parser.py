@@ -88,6 +88,8 @@ def _number_rule(kind: Any) -> list[Any]:
 
     Of a value that can't be used, tyro would tell what Python's functions said.
     """
+    if get_origin(kind) is tuple:
+        return _numbers_rule(get_args(kind)[0])
     kinds = [one for one in (get_args(kind) if get_origin(kind) is Union else (kind,)) if one is not type(None)]
     if not {int, float} & set(kinds) or not all(one in _METAVARS or get_origin(one) is Literal for one in kinds):
         return []
@@ -109,6 +111,24 @@ def _number_rule(kind: Any) -> list[Any]:
 
     metavar = "|".join(_METAVARS.get(one) or "{" + ",".join(map(str, get_args(one))) + "}" for one in kinds)
     return [tyro.constructors.PrimitiveConstructorSpec(1, metavar, read, fits, lambda value: [str(value)])]
+
+
+def _numbers_rule(kind: Any) -> list[Any]:
+    """How tyro reads several numbers of a type; nothing for other types. By itself it wouldn't tell which is wrong."""
+    if kind not in _METAVARS:
+        return []
+
+    def read(words: list[str]) -> Any:
+        try:
+            return tuple(convert("it", word, kind) for word in words)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
+
+    metavar = f"[{_METAVARS[kind]} [{_METAVARS[kind]} ...]]"
+    return [tyro.constructors.PrimitiveConstructorSpec("*", metavar, read, fits, lambda value: [*map(str, value)])]
 
 
 def _metavar(annotation: Any) -> str | None:

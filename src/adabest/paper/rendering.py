@@ -213,6 +213,11 @@ def _beta_auto(runs: Runs) -> Rendered:
     return Rendered({"auto": auto_table(shown, "tuned"), "final": final_table(shown)}, {}, [*_SAME_SEEDS])
 
 
+def _beta_mnist(runs: Runs) -> Rendered:
+    tables = {"auto": auto_table(runs, "best fixed"), "beta": beta_table(runs), "final": final_table(runs)}
+    return Rendered(tables, {}, [*_SAME_SEEDS])
+
+
 _SAME_SEEDS = ["Values of β are compared with the same seeds: those that both have."]
 
 
@@ -251,6 +256,7 @@ RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "fig-mu": _mu,
     "fig-beta": _beta,
     "beta-auto": _beta_auto,
+    "beta-auto-mnist": _beta_mnist,
     "beta-auto-settings": _beta_settings,
     "population": _population,
     "misses-adabest": _misses,

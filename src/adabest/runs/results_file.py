@@ -44,6 +44,7 @@ _COLUMNS = (
 _PROVENANCE = ("commit", "adabest", "python", "torch", "device", "processors")
 _PROGRAM = ("adabest", "adabest.exe", "__main__.py")
 _PRIVATE = ("--data-dir", "--out")  # options with paths of one machine, which aren't published
+_NAMED = ("--choices",)  # of whose paths only the file's name is
 _DIGITS = 6  # significant digits of a curve's values
 _CELL = re.compile(r"[\w .,=+%-]+(/[\w .,=+%-]+)*")  # a cell becomes part of file names
 
@@ -294,11 +295,16 @@ def without_places(command: str) -> str:
         program, *words = command.split()
     name = Path(program).name
     kept = ["adabest" if name in _PROGRAM else name]  # another name is the script that made the runs
-    skip = False
+    before = ""
     for word in words:
-        if not skip and not word.startswith(tuple(f"{option}=" for option in _PRIVATE)) and word not in _PRIVATE:
+        option, is_pair, value = word.partition("=")
+        if before in _NAMED:
+            kept.append(Path(word).name)
+        elif is_pair and option in _NAMED:
+            kept.append(f"{option}={Path(value).name}")
+        elif before not in _PRIVATE and option not in _PRIVATE:
             kept.append(word)
-        skip = word in _PRIVATE
+        before = word
     return shlex.join(kept)
 
 
