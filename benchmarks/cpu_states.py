@@ -1,15 +1,18 @@
 """Two states of this package side by side on a CPU: how much slower or faster one is; prints a table.
 
-Each state is a process of its own, started once for each work, and both train the same rounds in turn. The ratio is
-that of the earlier state's time to the later one's, so above 1 the later one is faster: once for the minima and once
-for the medians over the repeats, of the time on the clock and of the time that the process computed.
+Each state is a process of its own, started once for each work and algorithm, and both train the same rounds in turn.
+The ratio is that of the earlier state's time to the later one's, so above 1 the later one is faster: once for the
+minima and once for the medians over the repeats, of the time on the clock and of the time that the process computed.
+"Computing, pairs" is the median of the ratios of two rounds that followed each other, with their quartiles; what else
+runs on the machine slows both of a pair alike. "Same bits" says whether both states come to the same cloud model.
 
-python benchmarks/cpu_states.py BEFORE [AFTER] [--repeats 15] [--threads 2] [--works NAME ...]
+python benchmarks/cpu_states.py BEFORE [AFTER] [--repeats 15] [--threads 2] [--works NAME ...] [--algorithms NAME ...]
 
 BEFORE and AFTER are checkouts (``git archive COMMIT | tar -x -C FOLDER``); AFTER is by default this one.
 """
 
 import argparse
+import hashlib
 import importlib
 import json
 import os
@@ -47,12 +50,15 @@ WORKS = {
 }
 
 
-def serve(name: str, threads: int) -> None:
-    """Trains a round for each line that is read, and says what it took: seconds on the clock, and of computing."""
+def serve(name: str, algorithm: str, threads: int) -> None:
+    """Trains a round for each line that is read, and says what it took: seconds on the clock, and of computing.
+
+    At last it says the digest of the cloud model.
+    """
     import numpy as np
     import torch
 
-    from adabest.algorithms.adabest import AdaBest
+    from adabest.algorithms.catalog import ALGORITHMS
     from adabest.data.dataset import from_arrays
     from adabest.engine.local_step import LocalTraining
     from adabest.engine.simulation import Simulation
@@ -75,7 +81,7 @@ def serve(name: str, threads: int) -> None:
     module = build_model(work.model, torch.zeros(2, *work.shape), 10, seed=0)
     task = ClassificationTask(dataset, partition, module, epochs=1, batch_size=work.batch)
     simulation = Simulation(
-        AdaBest(),
+        ALGORITHMS.find(algorithm)(),
         task,
         partition.training,
         training=LocalTraining(weight_decay=1e-3),
@@ -89,13 +95,15 @@ def serve(name: str, threads: int) -> None:
         clock, computing = time.perf_counter(), time.process_time()
         simulation.step()
         print(json.dumps([time.perf_counter() - clock, time.process_time() - computing]), flush=True)
+    print(hashlib.sha256(simulation.state.cloud.numpy().tobytes()).hexdigest(), flush=True)
 
 
-def ratios(name: str, states: list[Path], repeats: int, threads: int) -> list[float]:
-    """Before by after: minima and medians on the clock, then minima and medians of computing time."""
+def compare(name: str, algorithm: str, states: list[Path], repeats: int, threads: int) -> list[str]:
+    """A row of the table: before by after, and whether the bits are the same."""
+    serving = ["--serve", name, "--algorithms", algorithm, "--threads", str(threads)]
     processes = [
         subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), "--serve", name, "--threads", str(threads)],
+            [sys.executable, str(Path(__file__).resolve()), *serving],
             env={**os.environ, "PYTHONPATH": str(state / "src")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -115,11 +123,13 @@ def ratios(name: str, states: list[Path], repeats: int, threads: int) -> list[fl
             line = heard.readline()
             if repeat >= 0:
                 times[place].append(json.loads(line))
-    for process in processes:
-        process.communicate()
+    digests = [process.communicate()[0].strip() for process in processes]
     columns = [list(zip(*own, strict=True)) for own in times]
     measures = ((min, 0), (statistics.median, 0), (min, 1), (statistics.median, 1))
-    return [float(measure(columns[0][column]) / measure(columns[1][column])) for measure, column in measures]
+    ratios = [float(measure(columns[0][column]) / measure(columns[1][column])) for measure, column in measures]
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(columns[0][1], columns[1][1], strict=True)], n=4)
+    same = "yes" if digests[0] == digests[1] else "no"
+    return [*(f"{ratio:.3f}" for ratio in ratios), f"{middle:.3f} ({low:.3f} to {high:.3f})", same]
 
 
 def main() -> None:
@@ -130,18 +140,28 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="rounds of each state")
     parser.add_argument("--threads", type=int, default=2, help="cores to use")
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS), help="what to train")
+    parser.add_argument("--algorithms", nargs="+", default=["adabest"], help="what trains it, by name")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        serve(options.serve, options.threads)
+        serve(options.serve, options.algorithms[0], options.threads)
         return
     if options.before is None:
         parser.error("name a checkout of the earlier state")
-    print("| work | clock, minima | clock, medians | computing, minima | computing, medians |")
-    print("|---|---:|---:|---:|---:|")
+    titles = (
+        "clock, minima",
+        "clock, medians",
+        "computing, minima",
+        "computing, medians",
+        "computing, pairs",
+        "same bits",
+    )
+    print("| work | algorithm | " + " | ".join(titles) + " |")
+    print("|---|---|" + "---:|" * len(titles))
     for name in options.works:
-        found = ratios(name, [options.before, options.after], options.repeats, options.threads)
-        print(f"| {name} | " + " | ".join(f"{ratio:.2f}" for ratio in found) + " |", flush=True)
+        for algorithm in options.algorithms:
+            row = compare(name, algorithm, [options.before, options.after], options.repeats, options.threads)
+            print(f"| {name} | {algorithm} | " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

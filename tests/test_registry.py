@@ -88,6 +88,18 @@ def test_import_errors_name_what_is_missing(folder: Path, name: str, message: st
         REGISTRY.find(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("FedSAM", "fedsam", "fedsam"),
+        ("SCAFFOLD-M", "scaffold-m", "scaffold-m"),
+        ("groupnorm", "GroupNorm", "GroupNorm"),
+    ],
+)
+def test_nearest_knows_names_in_other_cases(name: str, known: str, meant: str) -> None:
+    assert nearest(name, ["other", known]).startswith(f"did you mean {meant!r}? Known: ")
+
+
 def test_nearest_lists_everything_in_order() -> None:
     assert nearest("betta", ["gamma", "beta"]) == "did you mean 'beta'? Known: beta, gamma"
 

@@ -90,8 +90,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
         A clause such as ``did you mean 'beta'? Known: alpha, beta``.
     """
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    folded = {option.casefold(): option for option in options}  # papers write FedSAM, where fedsam is meant
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    hint = f"did you mean {folded[close[0]]!r}? " if close else ""
     return f"{hint}Known: {', '.join(options) or 'none'}"
 
 

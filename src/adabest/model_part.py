@@ -68,9 +68,13 @@ class Part:
         names = ", ".join(one.name for one in parameters)
         if not any(inside):
             sought = "normalisation layers with parameters" if self.normalisation else "such parameters"
-            raise InputError(f"the model has no {sought}; it has {names or 'no parameters at all'}")
+            right = ": take one with GroupNorm or LayerNorm, as resnet is" if self.normalisation else ""
+            raise InputError(f"the model has no {sought}; it has {names or 'no parameters at all'}{right}")
         if all(inside):
-            raise InputError(f"that is the whole model, and nothing of it would be shared; it has {names}")
+            raise InputError(
+                f"that is the whole model, and nothing of it would be shared; it has {names}: leave at least one of "
+                "them out, or take a model with more layers"
+            )
         sizes = torch.tensor([one.size for one in parameters])
         return torch.repeat_interleave(torch.tensor(inside), sizes)
 

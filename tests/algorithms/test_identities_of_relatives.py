@@ -231,12 +231,33 @@ class ThreeSteps(Scaffnew):
 
 
 @few
-@given(seed=seeds)
-def test_scaffnew_with_its_mean_number_of_steps_is_vrl_sgd(seed: int) -> None:
-    task = random_quadratics(seed, CLIENTS)  # whose clients make three steps
-    mine, theirs = (run(simulate(one, task, decay=0.9), ROUNDS) for one in (ThreeSteps(), VrlSgd()))
+@given(seed=seeds, size=cohort_sizes)
+def test_scaffnew_with_its_mean_number_of_steps_is_vrl_sgd(seed: int, size: int) -> None:
+    """Whoever takes part, since both correct h_i when a client receives its next θ."""
+    task, cohorts = random_quadratics(seed, CLIENTS), draw_cohorts(seed, CLIENTS, size, ROUNDS)  # of three steps
+    mine, theirs = (run_cohorts(simulate(one, task, decay=0.9), cohorts) for one in (ThreeSteps(), VrlSgd()))
     for one, other in zip(mine, theirs, strict=True):
         assert_close(one.cloud, other.cloud)
+
+
+@pytest.mark.parametrize("algorithm", [ThreeSteps(), Scaffnew(probability=1 / 3)], ids=["three", "drawn"])
+def test_scaffnew_with_other_numbers_of_steps_is_not_vrl_sgd(algorithm: Scaffnew) -> None:
+    """VRL-SGD's clients make their own numbers of steps here, 1 to 4."""
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (algorithm, VrlSgd()))
+    assert norm(mine.cloud - theirs.cloud) > 1e-3
+
+
+def test_scaffnews_estimates_drift_where_some_clients_are_absent() -> None:
+    """With all clients they sum to zero."""
+    task = random_quadratics(0, CLIENTS)
+    sums = []
+    for cohorts in (None, [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3]]):
+        simulation = simulate(ThreeSteps(), task)
+        run(simulation, ROUNDS) if cohorts is None else run_cohorts(simulation, cohorts)
+        sums.append(norm(torch.stack([simulation.client_state(client).h for client in range(CLIENTS)]).sum(dim=0)))
+    assert sums[0] < 1e-12
+    assert sums[1] > 1e-3
 
 
 def test_scaffnew_draws_one_number_of_steps_for_all_clients() -> None:

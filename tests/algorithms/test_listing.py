@@ -2,6 +2,7 @@
 
 import pytest
 from recording import COHORTS, DIM, NAMES, record
+from rich.cells import cell_len
 from tiny_runs import command
 
 import adabest
@@ -47,9 +48,15 @@ def test_needs_are_told_in_words() -> None:
     )
 
 
-def test_the_command_shows_every_algorithm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
+@pytest.mark.parametrize("width", ["80", "250"])
+def test_the_command_shows_every_algorithm_in_two_tables(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names stay in one piece on a terminal of eighty columns, and so do words and numbers."""
+    monkeypatch.setenv("COLUMNS", width)
     assert command("algorithms") == 0
     shown = capsys.readouterr().out
-    assert all(f" {name} " in shown for name in NAMES)
-    assert "2n + 1" in shown
+    assert all(shown.count(f"│ {name} ") == 2 for name in NAMES)
+    assert max(map(cell_len, shown.splitlines()[:-1])) <= int(width)
+    for words in ("control variates", "server optimiser", "Jhunjhunwala", "all clients", "2n + 1"):
+        assert words in shown

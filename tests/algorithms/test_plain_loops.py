@@ -1,6 +1,7 @@
 """The algorithms beside the paper's, each against a loop in plain NumPy.
 
-A loop was written from a paper's formulas and knows nothing of the package. Clients are unbalanced, and η falls.
+A loop was written from a paper's formulas and knows nothing of the package. Clients are unbalanced, and η falls. Each
+is compared where all clients take part, and where some pause and steps are clipped and have weight decay.
 """
 
 import math
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import relatives
 import torch
-from quadratics import random_quadratics, run, simulate
+from quadratics import random_quadratics, run, run_cohorts, simulate
 from tiny_digits import dataset, digits_task, simulate_digits
 
 from adabest.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
@@ -49,6 +50,9 @@ from adabest.tasks.quadratic import QuadraticTask
 CLIENTS = 4
 ETA, DECAY = 0.1, 0.8  # a rate that falls fast, so that a formula with the wrong round's rate is found out
 RATES = [ETA * DECAY**t for t in range(8)]
+EVERYONE = [list(range(CLIENTS))] * len(RATES)
+SOME = [[0, 2], [1, 3], [0, 1, 2], [2], [0, 3], [1, 2, 3], [0, 1], [2, 3]]  # of different sizes, and all come back
+CLIP, WEIGHT_DECAY = 0.5, 0.05
 
 
 # --- The same in NumPy ------------------------------------------------------------------------------------------------
@@ -57,20 +61,30 @@ RATES = [ETA * DECAY**t for t in range(8)]
 class Plain:
     """The quadratic clients as arrays, and nothing of the package."""
 
-    def __init__(self, task: QuadraticTask) -> None:
+    def __init__(
+        self, task: QuadraticTask, cohorts: list[list[int]] = EVERYONE, clip: float = math.inf, decay: float = 0.0
+    ) -> None:
         self.curvatures, self.centres = task.curvatures.numpy(), task.centres.numpy()
-        self.steps = list(task.paces)
-        counts = np.array(task.counts, dtype=np.float64)
-        self.share = counts / counts.sum()
+        self.steps = np.array(task.paces)
+        self.counts = np.array(task.counts, dtype=np.float64)
         self.start = task.origin.numpy()
         self.zero = np.zeros_like(self.start)
         self.zeros = np.zeros((CLIENTS, len(self.start)))
+        self.rounds = list(zip(RATES, cohorts, strict=True))
+        self.limit, self.decay = clip, decay
 
     def gradient(self, i: int, w: np.ndarray) -> np.ndarray:
         return np.asarray(self.curvatures[i] @ (w - self.centres[i]))
 
-    def gradients(self, w: np.ndarray) -> np.ndarray:
-        return np.stack([self.gradient(i, w) for i in range(CLIENTS)])
+    def gradients(self, cohort: list[int], w: np.ndarray) -> np.ndarray:
+        return np.stack([self.gradient(i, w) for i in cohort])
+
+    def by_samples(self, cohort: list[int], vectors: np.ndarray | list[np.ndarray]) -> np.ndarray:
+        return np.average(np.stack(list(vectors)), axis=0, weights=self.counts[cohort])
+
+    def clip(self, direction: np.ndarray) -> np.ndarray:
+        length = float(np.linalg.norm(direction))
+        return direction * (self.limit / length) if length > self.limit else direction
 
     def train(
         self,
@@ -83,18 +97,20 @@ class Plain:
         spring: float = 0.0,
         shift: float | np.ndarray = 0.0,
         radius: float = 0.0,
+        steps: int | None = None,
     ) -> np.ndarray:
         w = x
-        for _ in range(self.steps[i]):
+        for _ in range(steps or self.steps[i]):
             point = w + shift
             if radius:
                 ascent = self.gradient(i, w)
                 point = point + radius * ascent / np.linalg.norm(ascent)
-            w = w - eta * (scale * self.gradient(i, point) + offset + spring * (w - x))
+            direction = scale * self.gradient(i, point) + offset + spring * (w - x)
+            w = w - eta * (self.clip(direction) + self.decay * w)
         return w
 
-    def train_all(self, x: np.ndarray, eta: float) -> np.ndarray:
-        return np.stack([self.train(i, x, eta, self.zero) for i in range(CLIENTS)])
+    def train_all(self, cohort: list[int], x: np.ndarray, eta: float) -> np.ndarray:
+        return np.stack([self.train(i, x, eta, self.zero) for i in cohort])
 
 
 Loop = Iterator[np.ndarray]  # the cloud model of one round after another
@@ -102,24 +118,25 @@ Loop = Iterator[np.ndarray]  # the cloud model of one round after another
 
 def fedavgm_loop(plain: Plain) -> Loop:
     x, v = plain.start, plain.zero
-    for eta in RATES:
-        v = 0.7 * v + (x - plain.share @ plain.train_all(x, eta))
+    for eta, cohort in plain.rounds:
+        v = 0.7 * v + (x - plain.by_samples(cohort, plain.train_all(cohort, x, eta)))
         x = x - v
         yield x
 
 
 def slowmo_loop(plain: Plain) -> Loop:
     x, u = plain.start, plain.zero
-    for eta in RATES:
-        u = 0.6 * u + (x - plain.share @ plain.train_all(x, eta)) / eta
+    for eta, cohort in plain.rounds:
+        u = 0.6 * u + (x - plain.by_samples(cohort, plain.train_all(cohort, x, eta))) / eta
         x = x - 0.9 * eta * u
         yield x
 
 
 def adaptive_loop(plain: Plain, beta1: float, second: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Loop:
     x, m, v = plain.start, plain.zero, plain.zero + 1e-6
-    for eta in RATES:
-        change = plain.share @ plain.train_all(x, eta) - x  # the paper's sign: after minus before
+    for eta, cohort in plain.rounds:
+        # the paper's sign: after minus before
+        change = plain.by_samples(cohort, plain.train_all(cohort, x, eta)) - x
         m = beta1 * m + (1 - beta1) * change
         v = second(v, change * change)
         x = x + 0.1 * m / (np.sqrt(v) + 1e-3)
@@ -140,46 +157,53 @@ def fedadagrad_loop(plain: Plain) -> Loop:
 
 def fedexp_loop(plain: Plain) -> Loop:
     x = plain.start
-    for eta in RATES:
-        changes = plain.train_all(x, eta) - x
+    for eta, cohort in plain.rounds:
+        changes = plain.train_all(cohort, x, eta) - x
         mean = changes.mean(axis=0)
-        rate = max(1.0, float((changes**2).sum() / (2 * CLIENTS * ((mean**2).sum() + 1e-3))))
+        rate = max(1.0, float((changes**2).sum() / (2 * len(cohort) * ((mean**2).sum() + 1e-3))))
         x = x + rate * mean
         yield x
 
 
 def fednova_loop(plain: Plain) -> Loop:
     x = plain.start
-    steps = np.array(plain.steps, dtype=np.float64)
-    for eta in RATES:
-        mean_gradients = (x - plain.train_all(x, eta)) / (eta * steps[:, None])
-        x = x - eta * (plain.share @ steps) * (plain.share @ mean_gradients)
+    for eta, cohort in plain.rounds:
+        steps = plain.steps[cohort]
+        share = plain.counts[cohort] / plain.counts[cohort].sum()
+        mean_gradients = (x - plain.train_all(cohort, x, eta)) / (eta * steps[:, None])
+        x = x - eta * (share @ steps) * (share @ mean_gradients)
         yield x
 
 
 def mifa_loop(plain: Plain) -> Loop:
-    """All clients reply, so no memory is old; ``test_mifa_replays_those_that_are_absent_by_hand`` has some."""
-    x = plain.start
-    for eta in RATES:
-        x = x - eta * ((x - plain.train_all(x, eta)) / eta).mean(axis=0)
+    """A table of updates on the server, whose mean is that of all clients."""
+    x, table = plain.start, plain.zeros.copy()
+    for eta, cohort in plain.rounds:
+        table[cohort] = (x - plain.train_all(cohort, x, eta)) / eta
+        x = x - eta * table.mean(axis=0)
         yield x
 
 
 def vrl_sgd_loop(plain: Plain) -> Loop:
-    x, h = plain.start, plain.zeros
-    for eta in RATES:
-        ends = np.stack([plain.train(i, x, eta, -h[i]) for i in range(CLIENTS)])
-        x = ends.mean(axis=0)
-        h = h + (x - ends) / (np.array(plain.steps)[:, None] * eta)
+    """A client sees the average of its round in its next one, whenever that is."""
+    x, h = plain.start, plain.zeros.copy()
+    last: dict[int, tuple[np.ndarray, float]] = {}
+    for eta, cohort in plain.rounds:
+        for i in cohort:
+            if i in last:
+                end, length = last[i]
+                h[i] += (x - end) / length
+            last[i] = plain.train(i, x, eta, -h[i]), plain.steps[i] * eta
+        x = np.mean([last[i][0] for i in cohort], axis=0)
         yield x
 
 
 def dane_loop(plain: Plain, share: float = 0.5, mu: float = 0.3) -> Loop:
     x = plain.start
-    for eta in RATES:
-        own = plain.gradients(x)
+    for eta, cohort in plain.rounds:
+        own = plain.gradients(cohort, x)
         offsets = share * own.mean(axis=0) - own
-        x = np.mean([plain.train(i, x, eta, offsets[i], spring=mu) for i in range(CLIENTS)], axis=0)
+        x = np.mean([plain.train(i, x, eta, o, spring=mu) for i, o in zip(cohort, offsets, strict=True)], axis=0)
         yield x
 
 
@@ -195,11 +219,12 @@ def aide_loop(plain: Plain) -> Loop:
 
     x = y = plain.start
     zeta = following(1.0)
-    for eta in RATES:
-        own = plain.gradients(x)
+    for eta, cohort in plain.rounds:
+        own = plain.gradients(cohort, x)
         offsets = own.mean(axis=0) - own + 0.4 * (x - y)  # τ (w − y) = τ (w − x) + τ (x − y)
         before = x
-        x = np.mean([plain.train(i, x, eta, offsets[i], spring=0.1 + 0.4) for i in range(CLIENTS)], axis=0)
+        ends = [plain.train(i, x, eta, o, spring=0.1 + 0.4) for i, o in zip(cohort, offsets, strict=True)]
+        x = np.mean(ends, axis=0)
         after = following(zeta)
         y = x + zeta * (1 - zeta) / (zeta**2 + after) * (x - before)
         zeta = after
@@ -207,51 +232,58 @@ def aide_loop(plain: Plain) -> Loop:
 
 
 def feddc_loop(plain: Plain) -> Loop:
-    x, drifts, controls, control = plain.start, plain.zeros, plain.zeros, plain.zero
-    steps = np.array(plain.steps)[:, None]
-    for eta in RATES:
-        offsets = 0.2 * drifts + control - controls
-        ends = np.stack([plain.train(i, x, eta, offsets[i], spring=0.2) for i in range(CLIENTS)])
-        new = controls - control + (x - ends) / (steps * eta)
-        control = control + (new - controls).mean(axis=0)
-        controls, drifts = new, drifts + ends - x
-        x = ends.mean(axis=0) + drifts.mean(axis=0)
+    x, drifts, controls, control = plain.start, plain.zeros.copy(), plain.zeros.copy(), plain.zero
+    for eta, cohort in plain.rounds:
+        ends, changes = [], plain.zeros.copy()
+        for i in cohort:
+            end = plain.train(i, x, eta, 0.2 * drifts[i] + control - controls[i], spring=0.2)
+            changes[i] = (x - end) / (plain.steps[i] * eta) - control
+            drifts[i] += end - x
+            ends.append(end)
+        controls += changes
+        control = control + changes.mean(axis=0)
+        x = np.mean(ends, axis=0) + drifts.mean(axis=0)
         yield x
 
 
 def fedpd_loop(plain: Plain) -> Loop:
-    x, duals = plain.start, plain.zeros
-    for eta in RATES:
-        ends = np.stack([plain.train(i, x, eta, duals[i], spring=0.5) for i in range(CLIENTS)])
-        duals = duals + 0.5 * (ends - x)
-        x = (ends + duals / 0.5).mean(axis=0)
+    x, duals = plain.start, plain.zeros.copy()
+    for eta, cohort in plain.rounds:
+        ends = np.stack([plain.train(i, x, eta, duals[i], spring=0.5) for i in cohort])
+        duals[cohort] += 0.5 * (ends - x)
+        x = (ends + duals[cohort] / 0.5).mean(axis=0)
         yield x
 
 
 def fedsplit_loop(plain: Plain) -> Loop:
     x = plain.start
-    z = plain.zeros + x
-    for eta in RATES:
-        ends = np.stack([plain.train(i, 2 * x - z[i], eta, plain.zero, spring=1 / 0.5) for i in range(CLIENTS)])
-        z = z + 2 * (ends - x)
-        x = z.mean(axis=0)
+    z: dict[int, np.ndarray] = {}
+    for eta, cohort in plain.rounds:
+        for i in cohort:
+            own = z.get(i, x)
+            z[i] = own + 2 * (plain.train(i, 2 * x - own, eta, plain.zero, spring=1 / 0.5) - x)
+        x = np.mean([z[i] for i in cohort], axis=0)
         yield x
 
 
-def fedcm_loop(plain: Plain) -> Loop:
+def fedcm_loop(plain: Plain, radius: float = 0.0) -> Loop:
     x, delta = plain.start, plain.zero
-    for eta in RATES:
-        ends = np.stack([plain.train(i, x, eta, 0.7 * delta, scale=0.3) for i in range(CLIENTS)])
-        delta = ((x - ends) / (np.array(plain.steps)[:, None] * eta)).mean(axis=0)
+    for eta, cohort in plain.rounds:
+        ends = np.stack([plain.train(i, x, eta, 0.7 * delta, scale=0.3, radius=radius) for i in cohort])
+        delta = ((x - ends) / (plain.steps[cohort][:, None] * eta)).mean(axis=0)
         x = ends.mean(axis=0)
         yield x
 
 
+def mofedsam_loop(plain: Plain) -> Loop:
+    return fedcm_loop(plain, radius=0.2)
+
+
 def mimelite_loop(plain: Plain) -> Loop:
     x, m = plain.start, plain.zero
-    for eta in RATES:
-        full = plain.gradients(x).mean(axis=0)
-        x = np.mean([plain.train(i, x, eta, 0.8 * m, scale=0.2) for i in range(CLIENTS)], axis=0)
+    for eta, cohort in plain.rounds:
+        full = plain.gradients(cohort, x).mean(axis=0)
+        x = np.mean([plain.train(i, x, eta, 0.8 * m, scale=0.2) for i in cohort], axis=0)
         m = 0.2 * full + 0.8 * m
         yield x
 
@@ -259,9 +291,9 @@ def mimelite_loop(plain: Plain) -> Loop:
 def fedacg_loop(plain: Plain) -> Loop:
     """As the paper has it: a momentum, and a model that is sent out ahead of it."""
     x, m = plain.start, plain.zero
-    for eta in RATES:
+    for eta, cohort in plain.rounds:
         sent = x + 0.85 * m
-        ends = np.stack([plain.train(i, sent, eta, plain.zero, spring=0.4) for i in range(CLIENTS)])
+        ends = np.stack([plain.train(i, sent, eta, plain.zero, spring=0.4) for i in cohort])
         m = 0.85 * m + (ends - sent).mean(axis=0)
         x = x + m
         yield x + 0.85 * m
@@ -269,16 +301,16 @@ def fedacg_loop(plain: Plain) -> Loop:
 
 def local_momentum_loop(plain: Plain) -> Loop:
     x, momentum = plain.start, plain.zero
-    for eta in RATES:
+    for eta, cohort in plain.rounds:
         ends, momenta = [], []
-        for i in range(CLIENTS):
+        for i in cohort:
             w, m = x, momentum
             for _ in range(plain.steps[i]):
-                m = 0.7 * m + plain.gradient(i, w)
-                w = w - eta * m
+                m = 0.7 * m + plain.clip(plain.gradient(i, w))
+                w = w - eta * (m + plain.decay * w)
             ends.append(w)
             momenta.append(m)
-        x, momentum = plain.share @ np.stack(ends), plain.share @ np.stack(momenta)
+        x, momentum = plain.by_samples(cohort, ends), plain.by_samples(cohort, momenta)
         yield x
 
 
@@ -289,7 +321,21 @@ def drawn_steps(round_number: int) -> int:
 
 
 def scaffnew_loop(plain: Plain) -> Loop:
-    """As the paper has it: all iterations in a row, and an average at those where the coin says so."""
+    """Clients that see the average late, as VRL-SGD's do."""
+    x, h = plain.start, plain.zeros.copy()
+    last: dict[int, tuple[np.ndarray, float]] = {}
+    for t, (eta, cohort) in enumerate(plain.rounds, start=1):
+        for i in cohort:
+            if i in last:
+                end, pace = last[i]
+                h[i] += pace * (x - end)
+            last[i] = plain.train(i, x, eta, -h[i], steps=drawn_steps(t)), 0.4 / eta
+        x = np.mean([last[i][0] for i in cohort], axis=0)
+        yield x
+
+
+def iterations_of_scaffnew(plain: Plain) -> Loop:
+    """As the paper has it: all iterations in a row, and an average of all at those where the coin says so."""
     models, h = plain.zeros + plain.start, plain.zeros
     for t, eta in enumerate(RATES, start=1):
         averaging = [False] * (drawn_steps(t) - 1) + [True]
@@ -300,25 +346,30 @@ def scaffnew_loop(plain: Plain) -> Loop:
         yield models[0]
 
 
-def fsvrg_loop(plain: Plain) -> Loop:
+def fsvrg_loop(plain: Plain, own_rate: bool = False) -> Loop:
+    """With a rate of its own for each client, what is clipped is a step's share of the round's, and the decay η's."""
     x = plain.start
-    for eta in RATES:
-        own = plain.gradients(x)
-        offsets = plain.share @ own - own
-        x = plain.share @ np.stack([plain.train(i, x, eta / plain.steps[i], offsets[i]) for i in range(CLIENTS)])
+    for eta, cohort in plain.rounds:
+        own = plain.gradients(cohort, x)
+        offsets = plain.by_samples(cohort, own) - own
+        ends = []
+        for i, offset in zip(cohort, offsets, strict=True):
+            share = 1 / plain.steps[i] if own_rate else 1.0
+            ends.append(plain.train(i, x, eta, share * offset, scale=share))
+        x = plain.by_samples(cohort, ends)
         yield x
 
 
 def bvr_l_sgd_loop(plain: Plain) -> Loop:
     x = plain.start
-    for eta in RATES:
-        full = plain.gradients(x).mean(axis=0)
+    for eta, cohort in plain.rounds:
+        full = plain.gradients(cohort, x).mean(axis=0)
         ends = []
-        for i in range(CLIENTS):
+        for i in cohort:
             v, before, w = full, x, x
             for _ in range(plain.steps[i]):
                 v = v + plain.gradient(i, w) - plain.gradient(i, before)
-                before, w = w, w - eta * v
+                before, w = w, w - eta * (plain.clip(v) + plain.decay * w)
             ends.append(w)
         x = np.mean(ends, axis=0)
         yield x
@@ -326,25 +377,25 @@ def bvr_l_sgd_loop(plain: Plain) -> Loop:
 
 def mime_loop(plain: Plain) -> Loop:
     x, m = plain.start, plain.zero
-    for eta in RATES:
-        own = plain.gradients(x)
+    for eta, cohort in plain.rounds:
+        own = plain.gradients(cohort, x)
         full = own.mean(axis=0)
         offsets = 0.3 * (full - own) + 0.7 * m
-        x = np.mean([plain.train(i, x, eta, offsets[i], scale=0.3) for i in range(CLIENTS)], axis=0)
+        x = np.mean([plain.train(i, x, eta, o, scale=0.3) for i, o in zip(cohort, offsets, strict=True)], axis=0)
         m = 0.3 * full + 0.7 * m
         yield x
 
 
 def mimelite_adam_loop(plain: Plain) -> Loop:
     x, m, v = plain.start, plain.zero, plain.zero + 0.09
-    for eta in RATES:
-        full = plain.gradients(x).mean(axis=0)
+    for eta, cohort in plain.rounds:
+        full = plain.gradients(cohort, x).mean(axis=0)
         root = np.sqrt(v) + 0.3
         ends = []
-        for i in range(CLIENTS):
+        for i in cohort:
             w = x
             for _ in range(plain.steps[i]):
-                w = w - eta * (0.2 * plain.gradient(i, w) + 0.8 * m) / root
+                w = w - eta * (plain.clip((0.2 * plain.gradient(i, w) + 0.8 * m) / root) + plain.decay * w)
             ends.append(w)
         x = np.mean(ends, axis=0)
         m, v = 0.8 * m + 0.2 * full, 0.9 * v + 0.1 * full**2
@@ -353,36 +404,32 @@ def mimelite_adam_loop(plain: Plain) -> Loop:
 
 def fedsam_loop(plain: Plain) -> Loop:
     x = plain.start
-    for eta in RATES:
-        x = plain.share @ np.stack([plain.train(i, x, eta, plain.zero, radius=0.3) for i in range(CLIENTS)])
-        yield x
-
-
-def mofedsam_loop(plain: Plain) -> Loop:
-    x, delta = plain.start, plain.zero
-    for eta in RATES:
-        ends = np.stack([plain.train(i, x, eta, 0.7 * delta, scale=0.3, radius=0.2) for i in range(CLIENTS)])
-        delta = ((x - ends) / (np.array(plain.steps)[:, None] * eta)).mean(axis=0)
-        x = ends.mean(axis=0)
+    for eta, cohort in plain.rounds:
+        x = plain.by_samples(cohort, [plain.train(i, x, eta, plain.zero, radius=0.3) for i in cohort])
         yield x
 
 
 def fedspeed_loop(plain: Plain) -> Loop:
     """As the authors' code has it: h_i are sums of θ_i − θ, and their mean is added."""
-    x, duals = plain.start, plain.zeros
-    for eta in RATES:
-        ends = np.stack([plain.train(i, x, eta, 0.3 * duals[i], spring=0.3, radius=0.2) for i in range(CLIENTS)])
-        duals = duals + ends - x
+    x, duals = plain.start, plain.zeros.copy()
+    for eta, cohort in plain.rounds:
+        ends = np.stack([plain.train(i, x, eta, 0.3 * duals[i], spring=0.3, radius=0.2) for i in cohort])
+        duals[cohort] += ends - x
         x = ends.mean(axis=0) + duals.mean(axis=0)
         yield x
 
 
 def fedlesam_loop(plain: Plain) -> Loop:
-    x, e = plain.start, plain.zero
-    for eta in RATES:
-        before = x
-        x = plain.share @ np.stack([plain.train(i, x, eta, plain.zero, shift=e) for i in range(CLIENTS)])
-        e = 0.3 * (before - x) / np.linalg.norm(before - x)
+    x = plain.start
+    received: dict[int, np.ndarray] = {}
+    for eta, cohort in plain.rounds:
+        ends = []
+        for i in cohort:
+            back = received.get(i, x) - x
+            shift = 0.3 * back / np.linalg.norm(back) if i in received else plain.zero
+            ends.append(plain.train(i, x, eta, plain.zero, shift=shift))
+            received[i] = x
+        x = plain.by_samples(cohort, ends)
         yield x
 
 
@@ -407,7 +454,8 @@ LOOPS: list[tuple[Algorithm, Callable[[Plain], Loop]]] = [
     (FedACG(momentum=0.85, beta=0.4), fedacg_loop),
     (LocalMomentum(beta=0.7), local_momentum_loop),
     (Scaffnew(probability=0.4), scaffnew_loop),
-    (Fsvrg(own_rate="by_steps"), fsvrg_loop),
+    (Fsvrg(), fsvrg_loop),
+    (Fsvrg(own_rate="by_steps"), lambda plain: fsvrg_loop(plain, own_rate=True)),
     (BvrLSgd(), bvr_l_sgd_loop),
     (Mime(beta=0.7), mime_loop),
     (MimeLiteAdam(beta1=0.8, beta2=0.9, tau=0.3), mimelite_adam_loop),
@@ -416,7 +464,7 @@ LOOPS: list[tuple[Algorithm, Callable[[Plain], Loop]]] = [
     (FedSpeed(mu=0.3, radius=0.2), fedspeed_loop),
     (FedLESAM(radius=0.3), fedlesam_loop),
 ]
-NAMES = [type(algorithm).__name__ for algorithm, _ in LOOPS]
+NAMES = [str(algorithm) for algorithm, _ in LOOPS]
 
 each_with_its_loop = pytest.mark.parametrize(("algorithm", "loop"), LOOPS, ids=NAMES)
 each = pytest.mark.parametrize("algorithm", [algorithm for algorithm, _ in LOOPS], ids=NAMES)
@@ -430,6 +478,28 @@ def test_an_algorithm_gives_the_models_of_a_plain_loop(
     task = random_quadratics(seed, CLIENTS, unbalanced=True)
     states = run(simulate(algorithm, task, eta=ETA, decay=DECAY), len(RATES))
     for state, expected in zip(states[1:], loop(Plain(task)), strict=True):
+        np.testing.assert_allclose(state.cloud.numpy(), expected, rtol=0, atol=1e-10)
+
+
+@each_with_its_loop
+@pytest.mark.parametrize("seed", [0, 1])
+def test_clients_that_pause_give_the_models_of_a_plain_loop(
+    algorithm: Algorithm, loop: Callable[[Plain], Loop], seed: int
+) -> None:
+    """Steps are clipped, and have weight decay."""
+    task = random_quadratics(seed, CLIENTS, unbalanced=True)
+    simulation = simulate(algorithm, task, eta=ETA, decay=DECAY, clip=CLIP, weight_decay=WEIGHT_DECAY)
+    states = run_cohorts(simulation, SOME)
+    plain = Plain(task, SOME, CLIP, WEIGHT_DECAY)
+    for state, expected in zip(states[1:], loop(plain), strict=True):
+        np.testing.assert_allclose(state.cloud.numpy(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounds_of_scaffnew_are_the_papers_iterations(seed: int) -> None:
+    task = random_quadratics(seed, CLIENTS, unbalanced=True)
+    states = run(simulate(Scaffnew(probability=0.4), task, eta=ETA, decay=DECAY), len(RATES))
+    for state, expected in zip(states[1:], iterations_of_scaffnew(Plain(task)), strict=True):
         np.testing.assert_allclose(state.cloud.numpy(), expected, rtol=0, atol=1e-10)
 
 

@@ -16,6 +16,7 @@ from quadratics import random_quadratics
 from quadratics import simulate as simulate_quadratics
 from recording import make
 from side_by_side import Case, StackedEngine, assert_alike, distance, fitting, run, simulate
+from small import assert_same
 from torch import Tensor
 from torch.nn import functional
 
@@ -80,12 +81,29 @@ def test_every_algorithm_of_the_core_agrees_with_the_reference_on_an_mlp(
     assert_alike(algorithm_of(name), MLP._replace(unbalance=unbalance), engine)
 
 
+def limit_of(algorithm: Algorithm, limit: float) -> float:
+    """How far engines may be apart: an adaptive server divides by τ, and so multiplies what is rounded."""
+    return 1e3 * limit if isinstance(algorithm, Adaptive) else limit
+
+
+@every_engine
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name not in CORE])
-def test_every_other_algorithm_agrees_with_the_reference_on_an_mlp(name: str) -> None:
-    """An adaptive server divides by τ, and so multiplies what is rounded."""
-    limit = 1e-8 if isinstance(algorithm_of(name), Adaptive) else 1e-11
-    case = fitting(algorithm_of(name), MLP._replace(unbalance=1.0))
-    assert_alike(algorithm_of(name), case, StackedEngine, rounds=2, limit=limit)
+def test_every_other_algorithm_agrees_with_the_reference_on_an_mlp(name: str, engine: Any) -> None:
+    algorithm = algorithm_of(name)
+    case = fitting(algorithm, MLP._replace(unbalance=1.0))
+    assert_alike(algorithm, case, engine, rounds=2, limit=limit_of(algorithm, 1e-11))
+
+
+@every_engine
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_every_restored_run_continues_to_the_last_bit(name: str, engine: Any) -> None:
+    algorithm = algorithm_of(name)
+    whole, resumed = (simulate(algorithm, fitting(algorithm, MLP), engine) for _ in range(2))
+    run(whole, 2)
+    resumed.restore(whole.snapshot())
+    for simulation in (whole, resumed):
+        run(simulation, 1)
+    assert_same(whole.snapshot(), resumed.snapshot())
 
 
 @every_engine
@@ -122,8 +140,10 @@ def test_odd_models_agree_with_the_reference(name: str, engine: Any) -> None:
 def test_every_algorithm_agrees_with_the_reference_on_every_model(
     name: str, model: str, unbalance: float, dtype: torch.dtype, engine: Any
 ) -> None:
-    limit = 1e-11 if dtype == torch.float64 else 2e-3
-    assert_alike(algorithm_of(name), CASES[model]._replace(unbalance=unbalance, dtype=dtype), engine, limit=limit)
+    algorithm = algorithm_of(name)
+    limit = limit_of(algorithm, 1e-11) if dtype == torch.float64 else 2e-3
+    case = fitting(algorithm, CASES[model]._replace(unbalance=unbalance, dtype=dtype))
+    assert_alike(algorithm, case, engine, limit=limit)
 
 
 # --- Algorithms of users ----------------------------------------------------------------------------------------------

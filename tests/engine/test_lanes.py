@@ -9,7 +9,9 @@ from typing import Any
 import odd_models
 import pytest
 import torch
-from side_by_side import Case, StackedEngine, distance, run, simulate
+from recording import VARIANTS, make
+from side_by_side import Case, StackedEngine, distance, run, simulate, with_norms
+from small import assert_same
 from torch import Tensor
 
 from adabest.algorithms.adabest import AdaBest
@@ -233,6 +235,20 @@ class Counting(StackedEngine):
     def _train(self, trainer: Trainer, requests: Mapping[int, Request]) -> dict[int, Answers]:
         self.together = [*getattr(self, "together", []), sum(len(request.clients) for request in requests.values())]
         return super()._train(trainer, requests)
+
+
+@every_engine
+def test_lanes_of_all_algorithms_have_the_bits_of_single_runs(engine: Any) -> None:
+    """On a model with a normalisation layer, which FedBN asks for."""
+    case = with_norms(MLP._replace(kind="norms"))
+    alone, together = ([simulate(make(name), case, engine) for name in VARIANTS] for _ in range(2))
+    shared = engine(no_heartbeat)
+    for _ in range(2):
+        for simulation in alone:
+            simulation.step()
+        advance_together([simulation.round() for simulation in together], shared)
+    for mine, truth in zip(together, alone, strict=True):
+        assert_same(mine.snapshot(), truth.snapshot())
 
 
 def test_lanes_of_one_kind_train_in_one_go() -> None:

@@ -77,16 +77,17 @@ def simulate(
     eta: float = 0.1,
     decay: float = 1.0,
     clip: float = 0.0,
+    weight_decay: float = 0.0,
     participation: float = 1.0,
     server_rate: float = 1.0,
     seed: int = 0,
 ) -> Simulation:
-    """A federation of the task's first ``clients`` clients, all of them by default, without weight decay."""
+    """A federation of the task's first ``clients`` clients, all of them by default."""
     return Simulation(
         algorithm,
         task,
         np.arange(len(task.counts) if clients is None else clients),
-        training=LocalTraining(learning_rate=eta, learning_rate_decay=decay, weight_decay=0.0, clip=clip),
+        training=LocalTraining(learning_rate=eta, learning_rate_decay=decay, weight_decay=weight_decay, clip=clip),
         attendance=Attendance(participation=participation, seed=seed),
         rules=Rules(server_rate=server_rate),
     )

@@ -19,6 +19,7 @@ from adabest.engine.local_step import LocalTraining
 from adabest.engine.metrics import Metrics
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
+from adabest.errors import InputError
 from adabest.federation.partition import Partition, Scheme, cut
 from adabest.federation.roster import Attendance
 from adabest.models.factory import build_model
@@ -99,9 +100,14 @@ def with_norms(case: Case) -> Case:
 
 
 def fitting(algorithm: Algorithm, case: Case) -> Case:
-    """The case, or one with norms where the algorithm asks for them."""
+    """The case, or one with norms and two more layers where its model lacks what the algorithm keeps private."""
     part = algorithm.private_part()
-    return with_norms(case) if part is not None and part.normalisation else case
+    if part is not None:
+        try:
+            case.task().mask_of(part)
+        except InputError:
+            return with_norms(case)
+    return case
 
 
 def simulate(

@@ -70,7 +70,10 @@ def test_a_layer_of_two_names_is_told_by_the_first() -> None:
             r"'4\.\*' is the name of no parameter.*Known: 0\.body\.0\.bias, 0\.body\.0\.weight, ",
         ),
         (Part(("0.body.3",)), r"'0\.body\.3' is the name of no"),  # it isn't trained
-        (Part(("*",)), r"that is the whole model, and nothing of it would be shared"),
+        (
+            Part(("*",)),
+            r"that is the whole model, and nothing of it would be shared; .*: leave at least one of them out",
+        ),
         (Part(last_layers=3), r"that is the whole model"),
         (Part(), r"the model has no such parameters; it has 0\.body\.0\.weight, "),
     ],
@@ -84,6 +87,7 @@ def test_a_part_that_is_not_there_is_refused_with_the_models_names(part: Part, w
 def test_normalisation_that_is_not_there_is_refused() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
     with pytest.raises(
-        InputError, match=r"no normalisation layers with parameters; it has 0\.weight, 0\.bias, 2\.weig"
+        InputError,
+        match=r"no normalisation layers .*; it has 0\.weight, 0\.bias, 2\.weight, 2\.bias: take one with GroupNorm",
     ):
         Part(normalisation=True).mask(parameters_of(module))

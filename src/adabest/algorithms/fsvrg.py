@@ -39,7 +39,8 @@ class Fsvrg(Algorithm):
     for sparse data. Where every feature is in every sample they are the identity, and so they are here: a model of
     several layers has no feature for each of its numbers.
 
-    ∇L_i(θ) has no augmentation, no weight decay and no clipping; what is clipped is the sum of all three terms.
+    ∇L_i(θ) has no augmentation, no weight decay and no clipping; what is clipped is the sum of all three terms, with
+    ``by_steps`` a K_i-th of it. Weight decay has the rate η in both cases.
 
     Attributes:
         own_rate: η_i: η for everyone (``equal``), or η/K_i (``by_steps``), so that clients with many steps go as far

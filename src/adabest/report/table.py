@@ -281,24 +281,14 @@ def rejections_table(notes: ReplyNotes) -> Table:
     return Table(("round", "client", "reason"), tuple(rows), "replies left out")
 
 
-def algorithms_table(listings: Sequence[AlgorithmListing]) -> Table:
-    """A list of algorithms: what each adds to a local step, sends, keeps and needs."""
-    head = ("algorithm", "family", "added to ∇L(w)", "down", "up", "client", "server", "needs", "paper")
-    rows = [
-        (
-            of.name,
-            of.family,
-            of.term or MISSING,
-            of.down,
-            of.up,
-            of.client,
-            of.server,
-            ", ".join(of.needs) or MISSING,
-            of.paper,
-        )
-        for of in listings
-    ]
-    return Table(head, tuple(rows))
+def algorithms_tables(listings: Sequence[AlgorithmListing]) -> tuple[Table, Table]:
+    """Two lists of algorithms, which fit a terminal: what each adds to a local step; what it sends, keeps and needs."""
+    steps = tuple((of.name, of.family, of.term or MISSING, of.paper) for of in listings)
+    sizes = tuple((of.name, of.down, of.up, of.client, of.server, ", ".join(of.needs) or MISSING) for of in listings)
+    return (
+        Table(("algorithm", "family", "added to ∇L(w)", "paper"), steps, "What each adds to a local step"),
+        Table(("algorithm", "down", "up", "client", "server", "needs"), sizes, "What each sends, keeps and needs"),
+    )
 
 
 def datasets_table(listings: Sequence[Listing]) -> Table:

@@ -15,12 +15,12 @@ def fields(given: Sequence[str]) -> list[Field]:
 def action() -> Action:
     """Imports what the command needs; the result lists the algorithms."""
     from adabest.algorithms.listing import list_algorithms
-    from adabest.cli.output import console
-    from adabest.report.table import algorithms_table
+    from adabest.cli.output import print_tables
+    from adabest.report.table import algorithms_tables
 
     def act(arguments: dict[str, Any]) -> int:
-        console().print(algorithms_table(list_algorithms()).rich())
-        console().print("down, up, client, server: numbers sent and kept; a model has n, of which q are private.")
+        note = "down, up, client, server: numbers sent and kept; a model has n, of which q are private."
+        print_tables(algorithms_tables(list_algorithms()), [note], [])
         return DONE
 
     return act
