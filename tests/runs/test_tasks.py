@@ -263,6 +263,13 @@ class TestReports:
         assert f"perplexity {done.final['scored_perplexity']:.4g}" in capsys.readouterr().err
 
 
+def test_a_partition_without_labels_has_no_skew_of_labels() -> None:
+    """It was 0 on the page, as if clients had one class each."""
+    dealt = adabest.partition(dataset=data_of("regression"), task="regression", clients=5)
+    assert not any("mean" in name for name in dealt.statistics)
+    assert "entropy" not in dealt.plot().axes[0].get_title()
+
+
 class TestRefusals:
     def test_labels_are_needed_to_deal_by_them(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"partition 'dirichlet' deals samples by their labels.*use iid"):
