@@ -213,6 +213,14 @@ class TestRun:
         assert "run: round 5/5, accuracy" in err  # progress, where a pipe doesn't see it
         assert results(tmp_path / "run") == results(run(tmp_path / "python").folder)
 
+    def test_run_prints_metrics_of_ones_own_and_client_by_client(self, tmp_path: Path, printed: Printed) -> None:
+        given = arguments(**tiny(), local_test=0.2, out=tmp_path / "run")
+        assert command("run", *given, "--metrics", "f1_macro") == 0
+        final, out = adabest.load(tmp_path / "run").final, printed.out()
+        assert re.search(rf"Round 5: f1 macro {final['scored_f1_macro']:.3g}\d* \(scored\)", out)
+        assert f"mean accuracy {100 * final['local_global_accuracy']:.2f} % (the same model for all), " in out
+        assert f"{100 * final['local_own_accuracy']:.2f} % (each client's own)" in out
+
     def test_a_folder_with_brackets_is_named_rightly(self, workplace: Path, printed: Printed) -> None:
         assert command("run", *arguments(**tiny(rounds=1), out="runs/[best]")) == 0
         assert "Written to runs/[best]\n" in printed.out()

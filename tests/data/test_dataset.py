@@ -178,6 +178,15 @@ class TestArrays:
         with pytest.raises(InputError, match=message):
             from_arrays(**arrays(**changes))
 
+    def test_the_first_sample_that_is_not_finite_is_named(self) -> None:
+        x, y = np.zeros((6, 2, 2)), np.zeros(6)
+        x[2, 1, 0] = x[4] = np.inf
+        y[3] = np.nan
+        with pytest.raises(InputError, match=r"x_train .*, in 2 of 6 samples, the first of which is number 2 from 0"):
+            from_arrays(**arrays(x_train=x))
+        with pytest.raises(InputError, match=r"y_train .*, in 1 of 6 samples, the first of which is number 3 from 0"):
+            from_arrays(**arrays(y_train=y, y_test=np.zeros(3)))
+
     def test_numbers_of_the_other_byte_order_are_numbers(self) -> None:
         # .npz files written on or for another machine have them.
         swapped = {key: value.astype(value.dtype.newbyteorder()) for key, value in arrays().items()}

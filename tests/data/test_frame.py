@@ -114,9 +114,18 @@ def test_columns_called_by_numbers_are_named_by_them() -> None:
         adabest.from_frame(frame, label=2, features="0+1", test_share=0.5)
 
 
+class Lazy:
+    """What of a lazy frame of polars counts here: its table isn't computed yet."""
+
+    def collect(self) -> pandas.DataFrame:
+        return pandas.DataFrame({"a": [1.0, 2.0], "label": [0, 1]})
+
+
 def test_what_is_no_frame() -> None:
     with pytest.raises(InputError, match="should be a pandas or polars frame, not a list"):
         adabest.from_frame([[1, 2]], test_share=0.5)
+    with pytest.raises(InputError, match=r"not a \w+; collect\(\) makes a frame of it"):
+        adabest.from_frame(Lazy(), test_share=0.5)
     with pytest.raises(InputError, match="has no rows"):
         adabest.from_frame(pandas.DataFrame({"a": [], "label": []}), test_share=0.5)
 

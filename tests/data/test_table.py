@@ -231,7 +231,10 @@ class TestParquet:
         return str(caught.value).removeprefix(str(folder / "t.parquet"))
 
     def test_columns_of_other_types(self, tmp_path: Path) -> None:
-        assert self.refused(tmp_path, {"x": ["a", "b"], "label": [0, 1]}).startswith(", type string, column 'x'")
+        said = self.refused(tmp_path, {"x": ["a", "b"], "label": [0, 1]})
+        assert said.startswith(": the column 'x' holds string, and inputs should be numbers; leave it out by drop=x")
+        said = self.refused(tmp_path, {"x": [[1.0], [2.0]], "label": [0, 1]})
+        assert said.startswith(": the column 'x' holds list<")
         assert "holds list<" in self.refused(tmp_path, {"x": [1, 2], "label": [[0], [1]]})
 
     def test_cells_without_a_value(self, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Partitions honour what they promise, and are as skewed as they should be."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -380,6 +381,11 @@ class TestStatistics:
         # Client 0 has one class (entropy 0), client 1 both (ln 2); all together are 3/4 and 1/4.
         assert tiny.label_entropy == pytest.approx(np.log(2) / 2)
         assert tiny.total_variation == pytest.approx((1 / 4 + 1 / 4) / 2)
+
+    def test_clients_of_one_class_each_have_no_entropy(self) -> None:
+        partition = cut(np.repeat([0, 1], 4), 2, Scheme(2, 0, "natural", 1.0, 0.0, seed=0), np.repeat([0, 1], 4))
+        assert (partition.label_entropy, math.copysign(1, partition.label_entropy)) == (0, 1)  # not -0
+        assert partition.total_variation == 0.5
 
     def test_one_client_is_no_different_from_all(self) -> None:
         partition = cut_digits(clients=1, validation_clients=0)

@@ -71,6 +71,12 @@ def test_the_users_module_keeps_its_batch_norm() -> None:
     assert isinstance(mine[1], nn.BatchNorm2d)
 
 
+@pytest.mark.parametrize("model", ["mlp,hidden=8", nn.Sequential(nn.Flatten(), nn.Linear(36, 3))])
+def test_a_model_without_batch_norm_is_told_of(tmp_path: Path, model: Any) -> None:
+    with pytest.warns(UserWarning, match="batch_norm has no effect: the model has no BatchNorm"):
+        run(tmp_path / "run", model=model, batch_norm="group")
+
+
 @pytest.mark.parametrize("engine", ["reference", "batched"])
 def test_a_run_knows_what_it_replaced(engine: Any, tmp_path: Path) -> None:
     mine = network()

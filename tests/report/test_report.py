@@ -144,6 +144,10 @@ class TestFigures:
         assert figure.bbox.y0 <= box.y0
         assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
+    def test_rounds_are_whole_numbers(self) -> None:
+        for axes in comparison_figure({"one": make_run({2: 0.5, 4: 0.8})}).axes:
+            assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
     def test_nothing_to_draw(self, tmp_path: Path) -> None:
         assert save_figure(comparison_figure({"empty": EMPTY}), tmp_path / "figure")
 

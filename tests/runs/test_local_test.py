@@ -221,8 +221,11 @@ def test_callbacks_may_ask_for_any_model(tmp_path: Path) -> None:
             assert all(not torch.equal(run.parameters(name)["1.weight"], torch.zeros(10, 64)) for name in names)
             (client,) = run.simulation.clients_with_models()[:1]
             assert run.parameters(client=client).keys() == run.parameters().keys()
-            with pytest.raises(InputError, match="client 99 doesn't train"):
-                run.parameters(client=99)
+            for stranger in (0, 99):  # one to validate with, and nobody
+                with pytest.raises(
+                    InputError, match=f"client {stranger} doesn't train; clients that do are 1, 2, 3, 4, 5, 6, 7, 9$"
+                ):
+                    run.parameters(client=stranger)
             seen.append("round")
 
     adabest.run(out=tmp_path / "run", callbacks=[Asking()], **SMALL)

@@ -263,6 +263,21 @@ class TestReports:
         assert f"perplexity {done.final['scored_perplexity']:.4g}" in capsys.readouterr().err
 
 
+def test_a_partition_without_labels_has_no_skew_of_labels(tmp_path: Path) -> None:
+    """It was 0 on the page, as if clients had one class each."""
+    dealt = adabest.partition(dataset=data_of("regression"), task="regression", clients=5)
+    assert not any("mean" in name for name in dealt.statistics)
+    axes = dealt.plot().axes[0]
+    assert "entropy" not in axes.get_title()
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("clients", "")
+    run(tmp_path / "run", "regression", dataset="small_tasks:data_of,task=regression")
+    page = adabest.write_report(tmp_path / "run", html=tmp_path / "page.html", trust=True).read_text(encoding="utf-8")
+    assert "entropy" not in page
+    assert "<span>numbers of samples, one column per client</span>" in page
+    assert '<div class="ticks" aria-hidden="true"></div>' in page
+    assert "one row per class" not in page
+
+
 class TestRefusals:
     def test_labels_are_needed_to_deal_by_them(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"partition 'dirichlet' deals samples by their labels.*use iid"):

@@ -58,14 +58,21 @@ def print_run(run: "Run") -> int:
     if run.reason is not None:
         console().print(f"Ended early in round {run.round}: {run.reason}")
     final = run.final
-    metric = run.metric
-    told = ", ".join(
-        f"{metric.shown(final[name], places=2)} ({model})"
-        for model in MODELS
-        if final.get(name := f"{model}_{metric.name}") is not None
+    own = run.judged_by[len(run.judged_by) - len(run.config.metrics) :]
+    for metric in (run.metric, *own) if final else ():
+        told = ", ".join(
+            f"{metric.shown(final[name], places=2)} ({model})"
+            for model in MODELS
+            if final.get(name := f"{model}_{metric.name}") is not None
+        )
+        console().print(f"Round {final['round']}: {metric.words} {told or 'is not defined'}")
+    local = ", ".join(
+        f"{run.metric.shown(final[name], places=2)} ({words})"
+        for kind, words in (("global", "the same model for all"), ("own", "each client's own"))
+        if final.get(name := f"local_{kind}_{run.metric.name}") is not None
     )
-    if final:
-        console().print(f"Round {final['round']}: {metric.words} {told}")
+    if local:
+        console().print(f"Client by client: mean {run.metric.words} {local}")
     console().print(f"Written to {run.folder}")
     return DONE
 

@@ -355,7 +355,7 @@ def as_tensor(key: str, value: Any) -> Tensor:
             array = _as_array(key, value)
             tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # always a copy
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"{key} can't be used as numbers: {error}") from error
+        raise InputError(f"{key} can't be used as numbers: {error}; give an array of numbers of one type") from error
     are_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     if key.startswith("y"):
         if tensor.is_floating_point():
@@ -421,10 +421,21 @@ def _highest(*labels: Tensor) -> int:
     return max(int(own.max()) for own in labels)
 
 
+def _not_finite(name: str, key: str, values: Tensor) -> InputError:
+    """The error for samples with values that aren't finite in float32; it names the first of them."""
+    bad = (~torch.isfinite(values.to(torch.float32))).flatten(1 if values.ndim > 1 else 0)
+    samples = bad.any(dim=1) if bad.ndim > 1 else bad
+    first, count = int(samples.nonzero()[0]), int(samples.sum())
+    return InputError(
+        f"data set {name}: {key} holds values that aren't finite in float32, in {count} of {len(samples)} samples, the "
+        f"first of which is number {first} from 0; replace such values, or leave these samples out"
+    )
+
+
 def _check_targets(name: str, key: str, y: Tensor) -> None:
     if y.is_floating_point():
         if not bool(torch.isfinite(y).all()):
-            raise InputError(f"data set {name}: {key} holds values that aren't finite")
+            raise _not_finite(name, key, y)
     elif y.ndim == 1 and int(y.min()) < 0:
         raise InputError(
             f"data set {name}: {key} has the label {int(y.min())}; labels count from 0. labels=map maps any numbers, "
@@ -444,7 +455,7 @@ def _check(name: str, arrays: Mapping[str, Any]) -> None:
             )
         _check_targets(name, f"y_{split}", y)
         if x.dtype.is_floating_point and isinstance(x, Tensor) and not bool(torch.isfinite(x.to(torch.float32)).all()):
-            raise InputError(f"data set {name}: x_{split} holds values that aren't finite")
+            raise _not_finite(name, f"x_{split}", x)
     y_train, y_test = arrays["y_train"], arrays["y_test"]
     if y_train.shape[1:] != y_test.shape[1:] or y_train.dtype != y_test.dtype:
         raise InputError(

@@ -112,7 +112,8 @@ def _all_named(columns: str | int | Sequence[str | int]) -> tuple[str, ...]:
 
 def _sheet(title: str, frame: Any, roles: Roles) -> Sheet:
     if not (hasattr(frame, "columns") and hasattr(frame, "__getitem__") and hasattr(frame, "__len__")):
-        raise InputError(f"{title} should be a pandas or polars frame, not a {type(frame).__name__}")
+        way_out = "; collect() makes a frame of it" if hasattr(frame, "collect") else ""
+        raise InputError(f"{title} should be a pandas or polars frame, not a {type(frame).__name__}{way_out}")
     originals = list(frame.columns)
     header = list(map(str, originals))
     columns = roles.inputs(title, header)

@@ -229,7 +229,10 @@ def _sheet_of_parquet(path: Path, roles: Roles) -> Sheet:
             if not (
                 pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)
             ):
-                raise wrong_number(str(path), f"type {kind}", column, "a cell of this type")
+                raise InputError(
+                    f"{path}: the column {column!r} holds {kind}, and inputs should be numbers; leave it out by "
+                    f"drop={column}, or choose the columns of inputs, as in features=age+height"
+                )
         for column in roles.texts:
             kind = schema.field(column).type
             if pyarrow.types.is_nested(kind):

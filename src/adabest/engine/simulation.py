@@ -39,6 +39,7 @@ from adabest.federation.roster import Attendance, Roster
 from adabest.tasks.base import Heartbeat, Task, no_heartbeat
 
 _ROSTER = "roster."
+_SHOWN_CLIENTS = 8  # in messages
 
 MakeClientSide = Callable[[Algorithm, Task, Tensor, Memory], ClientSide]
 """Makes the client side of a run out of its algorithm, its task, θ_0 and the memory for what clients keep."""
@@ -180,7 +181,9 @@ class Simulation:
             InputError: If no such client trains.
         """
         if client not in self._clients:
-            raise InputError(f"client {client} doesn't train; {len(self._clients)} clients do")
+            names = ", ".join(map(str, self._clients[:_SHOWN_CLIENTS]))
+            rest = f" and {more} more" if (more := len(self._clients) - _SHOWN_CLIENTS) > 0 else ""
+            raise InputError(f"client {client} doesn't train; clients that do are {names}{rest}")
         model = self._client_side.model(self.state.clients, client)
         return (self._initial if model is None else model).clone()
 

@@ -63,10 +63,11 @@ class CutPartition:
         """A heat map of how many samples of each class each client has, which notebooks show.
 
         Args:
-            title: The title. By default the data set, the partition and its mean label entropy.
+            title: The title. By default the data set, the partition and, with labels, its mean label entropy.
         """
-        entropy = self.clients.label_entropy
-        usual = f"{self.config.dataset}, {self.config.partition}, mean label entropy {entropy:.2f}"
+        usual = f"{self.config.dataset}, {self.config.partition}"
+        if self.clients.knows_labels:
+            usual += f", mean label entropy {self.clients.label_entropy:.2f}"
         return partition_figure(self.clients, usual if title is None else title, self.names)
 
     def draw(self, out: str | Path) -> list[Path]:

@@ -107,8 +107,8 @@ class Partition:
 
     @property
     def knows_labels(self) -> bool:
-        """Whether the clients' labels are known."""
-        return bool(self.label_counts.shape[1])
+        """Whether the clients' labels are known and of several classes: else they have no skew."""
+        return int(self.label_counts.shape[1]) > 1
 
     @property
     def _counts_of_clients(self) -> np.ndarray:
@@ -121,7 +121,7 @@ class Partition:
         """The mean over clients of the entropy of their labels, in nats: 0 for one class each, ln(classes) if even."""
         counts = self._counts_of_clients
         share = counts / counts.sum(axis=1, keepdims=True)
-        return float(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1).mean())
+        return float(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1).mean()) + 0.0  # makes 0 of -0
 
     @functools.cached_property
     def total_variation(self) -> float:

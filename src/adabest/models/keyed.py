@@ -1,6 +1,7 @@
 """Preparation of a user's module for simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,8 @@ def prepare(
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError("the model has no trainable parameter")
     if batch_norm == "group":
+        if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
+            warnings.warn("batch_norm has no effect: the model has no BatchNorm", stacklevel=2)
         module = replace_batch_norm(module)
     layers = dict(module.named_modules(remove_duplicate=False))
     keyed: dict[nn.Module, KeyedDropout] = {}

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from adabest.errors import InputError
 from adabest.federation.partition import Partition
@@ -87,6 +87,7 @@ def _curves(
     norm.set(title="Norm of the cloud model, ‖θ‖", xlabel="round")
     for axes in (score, norm):
         tidy(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no round 2.5
     _add_legend(figure, score, "lower right" if told.higher_is_better else "upper right")
     if title:
         figure.suptitle(title, fontsize=10)
@@ -196,7 +197,9 @@ def partition_figure(partition: Partition, title: str = "", names: Sequence[str]
         partition.label_counts[largest_class].T, aspect="auto", interpolation="nearest", origin="lower", cmap=HEAT_MAP
     )
     axes.set(xlabel="clients, sorted by their largest class", ylabel="class", title=title)
-    if 0 < len(names) <= _MOST_NAMES:
+    if not partition.knows_labels:
+        axes.set(xlabel="clients", ylabel="", yticks=[])
+    elif 0 < len(names) <= _MOST_NAMES:
         axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
     figure.colorbar(image, label="samples")
     return figure

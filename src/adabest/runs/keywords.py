@@ -23,7 +23,8 @@ class SharedSettings(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2 (CSV or Parquet), images,path=pictures,test_share=0.2,
+    npz,path=mine.npz,labels=map, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 
@@ -244,7 +245,9 @@ class Settings(SharedSettings, total=False):
     """The settings of a run."""
 
     algorithm: "str | Algorithm"
-    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class."""
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, another that `adabest
+    algorithms` lists, or module:Class.
+    """
 
 
 class PartitionSettings(TypedDict, total=False):
@@ -252,7 +255,8 @@ class PartitionSettings(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2 (CSV or Parquet), images,path=pictures,test_share=0.2,
+    npz,path=mine.npz,labels=map, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 
@@ -355,12 +359,15 @@ class Objects(TypedDict, total=False):
 
     dataset: "str | Dataset"
     """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
-    with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, huggingface,path=folder,client=writer or
+    with options as in table,path=mine.csv,test_share=0.2 (CSV or Parquet), images,path=pictures,test_share=0.2,
+    npz,path=mine.npz,labels=map, leaf,path=femnist, huggingface,path=folder,client=writer or
     synthetic,samples=1000000,shape=3x32x32.
     """
 
     algorithm: "str | Algorithm"
-    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class."""
+    """Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, another that `adabest
+    algorithms` lists, or module:Class.
+    """
 
     model: "str | Module | Factory | None"
     """Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default the data

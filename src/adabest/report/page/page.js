@@ -540,7 +540,8 @@
       const row = at((box.bottom - event.clientY) / box.height, counts.length);
       const samples = counts.map((counted) => counted[column]).reduce((sum, count) => sum + count, 0);
       const who = clients === 1 ? `this ${heldOut[column] ? "validation" : "training"} client` : `these ${clients} clients, on average`;
-      readout.textContent = `Class ${names[row] ?? row}: ${plain(counts[row][column])} of ${plain(samples)} samples of ${who}`;
+      const told = counts.length === 1 ? "" : `Class ${names[row] ?? row}: ${plain(counts[row][column])} of `;
+      readout.textContent = `${told}${plain(samples)} samples of ${who}`;
     });
     cells?.addEventListener("pointerleave", () => (readout.textContent = ""));
   });

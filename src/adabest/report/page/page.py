@@ -239,11 +239,15 @@ def _map(number: int, one: HeatMap) -> str:
         ticks = range(classes) if classes <= 20 else (0, classes - 1)
         labels = "".join(f"<span>{_escaped(_class_name(one, tick))}</span>" for tick in ticks)
         columns = "one column per client" if one.clients == 1 else f"one column per {one.clients} clients, their mean"
+        rows, cells = "one row per class", "Samples of each class that each client has"
+        order = ", sorted by largest class"
+        if classes == 1:  # samples without one label each
+            rows, cells, order, labels = "numbers of samples", "Samples that each client has", "", ""
         picture = (
             f'<div class="map"><div class="ticks" aria-hidden="true">{labels}</div>'
-            f'<canvas class="cells" role="img" aria-label="Samples of each class that each client has"></canvas>'
+            f'<canvas class="cells" role="img" aria-label="{cells}"></canvas>'
             f'<canvas class="roles" aria-hidden="true"></canvas></div>'
-            f'<p class="key"><span>one row per class, {columns}, sorted by largest class</span>'
+            f'<p class="key"><span>{rows}, {columns}{order}</span>'
             f'<span class="ramp"><span>0</span><canvas aria-hidden="true"></canvas><span class="most"></span> samples'
             f'</span><span class="role"><i></i> validation client</span></p><p class="readout" aria-live="polite"></p>'
         )

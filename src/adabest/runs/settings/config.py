@@ -31,9 +31,9 @@ class Config:
         Meaning(
             "data",
             "Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or "
-            "module:function, with options as in table,path=mine.csv,test_share=0.2, leaf,path=femnist, "
-            "huggingface,path=folder,client=writer or "
-            "synthetic,samples=1000000,shape=3x32x32.",
+            "module:function, with options as in table,path=mine.csv,test_share=0.2 (CSV or Parquet), "
+            "images,path=pictures,test_share=0.2, npz,path=mine.npz,labels=map, leaf,path=femnist, "
+            "huggingface,path=folder,client=writer or synthetic,samples=1000000,shape=3x32x32.",
             instead="all runs share their data",
             partition=True,
             names=True,
@@ -54,7 +54,8 @@ class Config:
         str,
         Meaning(
             "algorithm",
-            "Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, or module:Class.",
+            "Algorithm: fedavg, fedprox, scaffold, scaffold-m, scaffold-gradient, feddyn, adabest, another that "
+            "`adabest algorithms` lists, or module:Class.",
             instead="`adabest compare` takes several",
             names=True,
             objects=("adabest.algorithms.base:Algorithm",),

@@ -10,8 +10,7 @@ from adabest.engine.step_numbers import most_steps
 from adabest.federation.partition import NATURAL
 from adabest.federation.partitioners import PARTITIONERS
 from adabest.federation.sampling import SAMPLERS
-from adabest.models.factory import MODELS
-from adabest.registry import is_own_name, named_now, split_specification
+from adabest.registry import is_own_name, named_now
 from adabest.runs.settings.algorithm_specification import algorithm_options, build_algorithm
 from adabest.runs.settings.config import SETTINGS, Config
 from adabest.runs.settings.placeholders import is_object_name
@@ -69,9 +68,6 @@ def _idle(config: Config) -> Iterator[tuple[str, str]]:
     yield from _idle_of_clients(config)
     yield from _idle_of_rounds(config)
     yield from _idle_of_machine(config)
-    model, _ = split_specification(str(config.model))
-    if model in MODELS.builtin:
-        yield "batch_norm", f"model {model} has no BatchNorm"
     if not uses_data_dir(config.dataset):
         yield "data_dir", "only the published data sets are looked for there, and this one isn't one of them"
 
@@ -85,6 +81,8 @@ def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
             yield "shards", f"partition {partition} cuts no shards; partition shards does"
         if partition != NATURAL and config.unbalance == 0 and most_steps(config.local_steps) is None:
             yield "local_steps", "all clients have the same number of samples, and so the same number of steps"
+    if most_steps(config.local_steps) is not None:
+        yield "epochs", f"local_steps = {config.local_steps} draws the number of steps, however many samples there are"
     if config.sampler in SAMPLERS.builtin and _takes_everyone(config):
         share = f"with participation = {config.participation:g}"
         yield "sampler", f"{share}, every client that is present takes part in every round"
