@@ -46,7 +46,10 @@ def test_every_algorithm_has_the_numbers_of_the_reference_engine(name: str, tmp_
     ids=str,
 )
 def test_settings_mean_the_same_at_nodes(changes: dict[str, Any], tmp_path: Path) -> None:
-    found, expected = both(tmp_path, RUN | {"algorithm": "adabest"} | changes)
+    settings = RUN | {"algorithm": "adabest"} | changes
+    if "uniform" in str(settings.get("local_steps")):
+        del settings["epochs"]  # which has no effect there, and a warning says so
+    found, expected = both(tmp_path, settings)
     assert_equal_runs(found, expected)
 
 

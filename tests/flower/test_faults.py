@@ -238,16 +238,21 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", ["adabest", "scaffold", "feddane", "ditto"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", "after", "in the last exchange"])
 def test_a_server_that_is_killed_goes_on_from_its_checkpoint(name: str, when: str, tmp_path: Path) -> None:
     settings = RUN | {"algorithm": name, "state_commit": "confirmed", "local_test": 0.2}
+    last = len(ALGORITHMS.find(name)().phases) - 1
 
     def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel:
-        if kind == TRAIN and order.facts["round"] == 3:
-            if when == "after":
-                obey(order)
-            raise Killed
-        return obey(order)
+        if (
+            kind != TRAIN
+            or order.facts["round"] != 3
+            or (when == "in the last exchange" and order.facts["phase"] < last)
+        ):
+            return obey(order)
+        if when != "before":
+            obey(order)
+        raise Killed
 
     with pytest.raises(Killed):
         federated(wires(tmp_path, settings, harm=harm))

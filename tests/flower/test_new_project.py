@@ -41,7 +41,7 @@ def test_a_project_is_written(
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file() and path.suffix != ".sh"]
     assert not any("$" in text.replace("$PWD", "") for text in texts)
     settings = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    known = {name.replace("_", "-") for name in [*SETTINGS, "beta", *vars(Terms())]}
+    known = {name.replace("_", "-") for name in [*SETTINGS, *vars(Terms())]}
     assert settings.keys() <= known
     assert settings["out"] == f"{folder}/runs/first"
 

@@ -139,6 +139,7 @@ def test_the_state_before_a_round(
         ([Tag(2, 1)], Tag(1, 1), True, "its state is of round 2, exchange 2, not of round 1, exchange 2"),
         ([THREE], ONE, False, "its state is of round 3 already, so it can't train in this round again"),
         ([Tag(4, 0)], ONE, False, "its state is of round 4 already"),
+        ([ONE, Tag(4, 0)], ONE, True, "its state is of round 4 already, so this order has come too late"),
     ],
 )
 def test_a_state_of_another_moment_is_refused(
@@ -149,6 +150,30 @@ def test_a_state_of_another_moment_is_refused(
         files.write(7, [state(tag) for tag in held])
     with pytest.raises(InputError, match=message):
         files.state_before(7, expected, THREE, confirmed=confirmed)
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "new", "kept"),
+    [
+        ([], None, ONE, [ONE]),
+        ([ONE], ONE, TWO, [ONE, TWO]),
+        ([ONE, TWO], TWO, THREE, [TWO, THREE]),
+        ([ONE, TWO], ONE, THREE, [ONE, THREE]),  # the reply of round 2 was lost
+        ([ONE, TWO], ONE, TWO, [ONE, TWO]),  # round 2 is made again
+        ([ONE, TWO], TWO, Tag(2, 1), [ONE, TWO, Tag(2, 1)]),
+        ([ONE], ONE, Tag(1, 1), [ONE, Tag(1, 1)]),  # its first round
+        ([ONE, TWO, Tag(2, 1)], ONE, TWO, [ONE, TWO]),  # a round of two exchanges is made again
+        ([ONE, TWO, Tag(2, 1)], Tag(2, 1), THREE, [Tag(2, 1), THREE]),
+    ],
+)
+def test_all_states_are_kept_that_a_round_may_be_made_again_from(
+    held: list[Tag], before: Tag | None, new: Tag, kept: list[Tag], tmp_path: Path
+) -> None:
+    files = StateFiles(tmp_path, RUN_ID)
+    if held:
+        files.write(7, [state(tag) for tag in held])
+    found = files.kept(7, None if before is None else state(before), state(new))
+    assert [one.tag for one in found] == kept
 
 
 @pytest.mark.parametrize(

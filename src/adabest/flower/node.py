@@ -300,7 +300,7 @@ class _Training:
             answers = self.exchange(request._replace(clients={client: state}))
             fields = {name: value[0] for name, value in answers.states._asdict().items()}
             new = State(self.tag, fields, self._model(client, answers, before))
-            self.files.write(client, [before, new] if before is not None and self.confirmed else [new])
+            self.files.write(client, self.files.kept(client, before, new) if self.confirmed else [new])
         if answers.faults:
             raise InputError(answers.faults[client])
         return answers

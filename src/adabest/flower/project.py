@@ -154,7 +154,7 @@ class Project:
         has_test = test is not None
         x_test, y_test = (x, y) if test is None else (as_tensor("x_test", test[0]), as_tensor("y_test", test[1]))
         dataset = Dataset(
-            "of a federation",
+            "federation",
             x,
             y,
             x_test,

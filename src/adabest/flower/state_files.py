@@ -128,6 +128,18 @@ class StateFiles:
         self._folder.mkdir(parents=True, exist_ok=True)
         write_bytes(self.path(client), hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
 
+    def kept(self, client: int, before: State | None, new: State) -> list[State]:
+        """The states that a client may be asked to go on from, the older first, where they count once confirmed.
+
+        Args:
+            client: The client.
+            before: The state that the new one was made from.
+            new: The new one.
+        """
+        # A server that was killed in a later exchange makes the round again, from its beginning.
+        begun = [] if new.tag.phase == 0 else [own for own in self.read(client) if own.tag.round < new.tag.round]
+        return [*begun, *([] if before is None else [before]), new]
+
     def state_before(self, client: int, expected: Tag, order: Tag, *, confirmed: bool) -> State | None:
         """The state that a client goes on from; None for a fresh one.
 
@@ -143,6 +155,8 @@ class StateFiles:
         """
         found = self.read(client)
         there = {state.tag: state for state in found}
+        if found and found[-1].tag.round > order.round:
+            raise InputError(f"its state is {found[-1].tag.words()} already, so this order has come too late")
         if expected in there and (confirmed or len(found) == 1):
             return there[expected]
         if confirmed:
