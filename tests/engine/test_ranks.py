@@ -131,7 +131,14 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize(("wait", "size"), [("collect", 2), ("swap", 3), ("transfer", 3)])
+@pytest.mark.parametrize(
+    ("wait", "size"),
+    [
+        ("swap", 3),
+        pytest.param("collect", 2, marks=pytest.mark.soak),
+        pytest.param("transfer", 3, marks=pytest.mark.soak),
+    ],
+)
 def test_a_killed_rank_is_named_at_once(wait: str, size: int) -> None:
     source = f"""
     if ranks.rank == ranks.size - 1:
@@ -173,7 +180,10 @@ def test_a_killed_rank_0_is_named_although_it_held_the_store() -> None:
         assert re.search(r"^rank 0 on \S+ was lost: ", process.stdout, re.MULTILINE), process.stdout
 
 
-@pytest.mark.parametrize(("wait", "frozen"), [("swap", 2), ("transfer", 2), ("hear", 0)])
+@pytest.mark.parametrize(
+    ("wait", "frozen"),
+    [("hear", 0), pytest.param("swap", 2, marks=pytest.mark.soak), pytest.param("transfer", 2, marks=pytest.mark.soak)],
+)
 def test_a_frozen_rank_is_named_after_the_deadline(wait: str, frozen: int) -> None:
     source = f"""
     ranks.collect(0)

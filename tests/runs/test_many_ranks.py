@@ -96,7 +96,7 @@ def terminate_all(processes: list[ForkedProcess]) -> None:
         process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_every_run_has_the_bytes_of_one_process(
     launcher: Launcher, cases_of_one: Path, tmp_path: Path, size: int
 ) -> None:
