@@ -264,12 +264,21 @@ class TestReasons:
             ("branching", "the model as a whole: it can't be traced ("),
             ("normed at the start", "images don't lie channels last: a group norm comes before the first trained"),
             ("batch statistics", "the model's outputs for a sample depend on the others of its batch."),
+            (
+                "functions",
+                "before the max-pooling behind it: the model isn't one nn.Sequential. So that it comes",
+            ),
             ("relu at the end", "no scripted chain computes it: a relu comes last. So that one does: leave it out."),
         ],
     )
     def test_reasons_of_odd_models_are_told(self, name: str, words: str) -> None:
         found = adabest.layers(model=odd_models.make(name), dataset=make_dataset(SHAPE))
         assert words in "\n".join(found.notes)
+
+    @pytest.mark.parametrize("name", ["odd pool", "mixed", "strided"])
+    def test_models_that_pool_first_are_told_nothing_of_it(self, name: str) -> None:
+        found = adabest.layers(model=odd_models.make(name), dataset=make_dataset(SHAPE))
+        assert "a relu is computed before" not in "\n".join(found.notes)
 
     def test_following_the_advice_lets_the_plan_fuse_it(self) -> None:
         told, better = vgg((3, 32, 32), 10), vgg((3, 32, 32), 10)

@@ -245,6 +245,10 @@ def _notes(rows: list[LayerWay], plan: Plan, gpu: _Device, cpu: _Device) -> Iter
         if cpu.trainer.why_not_by_hand is not None:
             why, change = cpu.trainer.why_not_by_hand
             yield f"On a CPU, no scripted chain computes it: {why}.{_then('one does', change)}"
+        if cpu.trainer.why_not_pool_first is not None:
+            why, change = cpu.trainer.why_not_pool_first
+            then = _then("it comes after", change)
+            yield f"On a CPU, a relu is computed before the max-pooling behind it: {why}.{then}"
         if cpu.trainer.why_not_channels_last is not None:
             yield f"On a CPU, images don't lie channels last: {cpu.trainer.why_not_channels_last.rstrip('.')}."
 

@@ -107,11 +107,14 @@ class PlannedPart:
         module: The part: the operations of a traced model, or the whole model.
         layer: The place of the layer that it belongs to; None if nothing needs to be computed for it.
         obstacle: Why ``torch.func`` computes it; None if it has operators of its own.
+        operation: The layer of torch that it consists of, functions taken for the layers they are the same as; None for
+            all others.
     """
 
     module: nn.Module
     layer: int | None
     obstacle: Obstacle | None
+    operation: nn.Module | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +278,7 @@ class _Assembly:
         self._names = names
         self._layers: list[Layer] = []
         self._rest: list[nn.Module] = []  # parts that wait to become one functional layer
-        self._source: Any = None  # the last operation that a relu or pooling could be part of, or that is none of them
+        self._source: Any = None  # the last operation that is neither a relu nor pooling
 
     def of(self, parts: list[fx.GraphModule], example: Tensor) -> Plan:
         self._shape = tuple(example.shape[1:])
@@ -294,7 +297,7 @@ class _Assembly:
                 self._add_rest(part)
             at = len(self._layers) if self._rest else len(self._layers) - 1
             computed = obstacle is not None or not isinstance(operation, nn.Flatten | nn.Identity)
-            planned.append(PlannedPart(part, at if computed else None, obstacle))
+            planned.append(PlannedPart(part, at if computed else None, obstacle, operation))
             in_rows = all(_has_rows(value, size) for value, size in zip(values, sizes, strict=True))
             if in_rows:
                 self._shape = tuple(values[0].shape[1:])

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, cut_to_samples, place_in_errors
 from adabest.engine.cpu.whole_steps import Pieces, Walk, clip_factor
-from adabest.engine.layer_plan import first_line
+from adabest.engine.layer_plan import Obstacle, first_line
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -192,12 +192,21 @@ class _NormWatch(TorchFunctionMode):
         return func(*args, **given)
 
 
+def why_not_pool_first(module: nn.Module) -> Obstacle | None:
+    """Why a relu stays before the max-pooling right after it; None if they are swapped."""
+    if type(module) is not nn.Sequential:
+        return Obstacle("the model isn't one nn.Sequential", "write it as one")
+    if any(_is_watched(part) for part in module.modules()):
+        return Obstacle("hooks may look at what lies between layers", "take them off")
+    return None
+
+
 def _pool_first(module: nn.Module) -> nn.Module:
     """Swaps every relu with the max-pooling right after it: the larger of two numbers stays the larger.
 
     Only in a model that is one plain row of layers: elsewhere something may look at what lies between them.
     """
-    if type(module) is not nn.Sequential or any(_is_watched(part) for part in module.modules()):
+    if not isinstance(module, nn.Sequential) or why_not_pool_first(module) is not None:
         return module
     for place in range(len(module) - 1):
         first, second = module[place], module[place + 1]

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.autograd import Replicas
+from adabest.engine.cpu.autograd import Replicas, why_not_pool_first
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows, vector_of
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.interface import TrainingScores
-from adabest.engine.layer_plan import Layer, LinearLayer, Obstacle, plan_layers
+from adabest.engine.layer_plan import Layer, LinearLayer, Obstacle, plan_model
 from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult
 from adabest.errors import AdabestError, InputError
 from adabest.models.vector import VectorModel
@@ -42,6 +42,7 @@ class CpuTrainer:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
         why_not_by_hand: Why gradients go through autograd; None if they are worked out by hand.
+        why_not_pool_first: Why a relu is computed before the pooling behind it; None if after it, or if there is none.
     """
 
     mixes_runs = True
@@ -59,8 +60,14 @@ class CpuTrainer:
             threads: How many clients train side by side; by default one on each core.
         """
         model = task.model
-        layers = plan_layers(model.module, task.example())
+        plan = plan_model(model.module, task.example())
+        layers = plan.layers
         self.why_not_by_hand = _why_not_by_hand(task, layers)
+        pools = any(
+            isinstance(first.operation, nn.ReLU) and isinstance(second.operation, nn.MaxPool2d)
+            for first, second in itertools.pairwise(plan.parts)
+        )
+        self.why_not_pool_first = why_not_pool_first(model.module) if pools else None
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
         by_hand = self.why_not_by_hand is None
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
