@@ -202,6 +202,15 @@ class TestWays:
         assert "On a GPU, torch.func computes the loss, too." in text
         assert "no scripted chain computes it: the loss isn't cross-entropy of classes." in text
 
+    def test_short_batches_of_a_model_that_looks_at_others_are_computed_in_turn(self) -> None:
+        settings: Any = {"model": odd_models.make("batch statistics"), "dataset": make_dataset(SHAPE)}
+        assert IN_TURN not in {row.gpu for row in adabest.layers(**settings).rows}
+        found = adabest.layers(**settings, batching="short")
+        assert {(row.gpu, row.cpu) for row in found.rows} == {(IN_TURN, AUTOGRAD)}
+        assert "since the model's outputs for a sample depend on the others of its batch; batches that are " in (
+            "\n".join(found.notes)
+        )
+
     def test_batch_norm_is_replaced_as_in_a_run(self) -> None:
         model = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 3))
         dataset = make_dataset(SHAPE)
@@ -249,7 +258,7 @@ class TestReasons:
             (vgg, "No kernels for conv 8→8, 3×3: its padding is 'same', which may differ from side to side. So that "),
             (vgg, "the plan can fuse it: write padding=(1, 1), which is the same."),
             (vgg, "No kernels for relu, max-pool 2×2: the layer before it has no kernels"),
-            (normed, "No kernels for GroupNorm: kernels are for convolutions, linear layers, relu and 2×2 max-pooling"),
+            (normed, "No kernels for GroupNorm: kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling"),
             (normed, "No kernels for relu: it isn't right behind a convolution or a linear layer with kernels."),
             ("resnet", "several tensors go on at the same time there, as around a shortcut."),
         ],

@@ -133,7 +133,7 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (convolution(padding="same"), "its padding is 'same'", "write padding=(1, 1)"),
         (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
         (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
-        (wrapped(nn.Tanh()), "kernels are for convolutions, linear layers, relu and 2×2 max-pooling", ""),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling", ""),
         (wrapped(nn.ReLU()), "it isn't right behind a convolution or a linear layer", "put it right behind one"),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
@@ -142,7 +142,7 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
         (make("double relu and pool"), "there is a relu before it already", "leave it out"),
         (make("residual"), "several tensors go on at the same time there", ""),
-        (make("patches"), "what comes in hasn't one row for each sample", ""),
+        (make("patches"), "what comes in isn't a tensor with one row for each sample", ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -408,9 +408,9 @@ def _has_rows(value: Any, count: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
 
 
-_WITHOUT_KERNELS = Obstacle("kernels are for convolutions, linear layers, relu and 2×2 max-pooling")
+_WITHOUT_KERNELS = Obstacle("kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling")
 _SEVERAL_OPERATIONS = Obstacle("several tensors go on at the same time there, as around a shortcut")
-_NOT_IN_ROWS = Obstacle("what comes in hasn't one row for each sample")
+_NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
 
 
 def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:

@@ -122,8 +122,14 @@ class GpuTrainer:
         self._flip_crops = task.augmentation is flip_crop
         # Whether a batch may lack samples, in whose places others stand that nothing must see.
         self.why_no_full_gradients = self._why_none_stands_in(task)
-        if self._batching == "short" and not (self.why_no_full_gradients is None and self._setting.augment is None):
-            raise Unbatchable("a batch that is shorter than others can only be computed by itself there")
+        why_not_short = self.why_no_full_gradients
+        if why_not_short is None and self._setting.augment is not None:
+            why_not_short = "the augmentation may look at the whole batch"
+        if self._batching == "short" and why_not_short is not None:
+            raise Unbatchable(
+                "a batch that is shorter than others can only be computed by itself there, since "
+                f"{why_not_short}; batches that are topped up have no such limit"
+            )
         self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
