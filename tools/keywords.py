@@ -11,7 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-from adabest.runs.settings.config import BESIDE_SPECIFICATIONS, COMPONENTS, PARTITION_SETTINGS, SETTINGS
+from adabest.runs.settings.config import (
+    BESIDE_SPECIFICATIONS,
+    COMPONENTS,
+    LAYER_SETTINGS,
+    PARTITION_SETTINGS,
+    SETTINGS,
+)
 from adabest.runs.settings.declaration import Setting
 
 FILE = Path(__file__).parents[1] / "src" / "adabest" / "runs" / "keywords.py"
@@ -43,6 +49,12 @@ def keywords_text() -> str:
                 "TypedDict, total=False",
                 "The settings that a partition depends on.",
                 PARTITION_SETTINGS,
+            ),
+            _typed_dict(
+                "LayerSettings",
+                "TypedDict, total=False",
+                "The settings on which it depends how a model's layers are computed.",
+                LAYER_SETTINGS,
             ),
             _typed_dict(
                 "ExecutionSettings",

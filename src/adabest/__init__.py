@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from adabest.algorithms.scaffold_m import ScaffoldM
     from adabest.algorithms.slowmo import SlowMo
     from adabest.algorithms.vrl_sgd import VrlSgd
+    from adabest.costs.model_layers import LayerWay, ModelLayers, layers
     from adabest.costs.round_costs import RoundCosts, round_costs
     from adabest.data.dataset import Dataset, Defaults, from_arrays
     from adabest.data.frame import from_frame
@@ -161,6 +162,7 @@ _HOMES = {
     "experiments.single_run": ("load", "run"),
     "experiments.tuning": ("Tuning", "tune"),
     "experiments.verification": ("verify",),
+    "costs.model_layers": ("LayerWay", "ModelLayers", "layers"),
     "costs.round_costs": ("RoundCosts", "round_costs"),
     "data.frame": ("from_frame",),
     "data.huggingface": ("from_huggingface",),
@@ -222,6 +224,7 @@ __all__ = [
     "Illustration",
     "InputError",
     "Interrupted",
+    "LayerWay",
     "LocalMomentum",
     "Metric",
     "Mifa",
@@ -230,6 +233,7 @@ __all__ = [
     "MimeLiteAdam",
     "MoFedSAM",
     "Model",
+    "ModelLayers",
     "Nothing",
     "Number",
     "Objective",
@@ -263,6 +267,7 @@ __all__ = [
     "from_frame",
     "from_huggingface",
     "illustrate",
+    "layers",
     "list_algorithms",
     "list_runs",
     "load",

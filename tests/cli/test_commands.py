@@ -37,6 +37,7 @@ COMMANDS = (
     "partition",
     "costs",
     "illustrate",
+    "layers",
 )
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

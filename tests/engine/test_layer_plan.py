@@ -2,13 +2,21 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from odd_models import CLASSES, INPUT, MODELS, ONE_BY_ONE, make
 from torch import Tensor, nn
 
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, plan_layers
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    plan_layers,
+    plan_model,
+)
 from adabest.errors import InputError
 from adabest.models.factory import build_model
 from adabest.models.keyed import prepare
@@ -85,6 +93,78 @@ def test_every_model_is_looked_at() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_which_layers_a_model_becomes(name: str) -> None:
     assert row_of(make(name)) == ROWS[name]
+
+
+WHOLE = {
+    "shared": ("its layer inner is used several times", "use a layer of its own at each place"),
+    "tied": ("its forward pass reads first.weight, which belongs to no layer of torch", "let layers such as"),
+    "branching": ("it can't be traced (", "decides nothing by the values or the shapes of tensors"),
+    "logits": ("it gives an object with .logits", "let it give the tensor"),
+    "dropping functions": ("its dropout in functions, attention or recurrent layers", "take layers of nn.Dropout"),
+    "unused": ("its parameter spare.weight takes part in none of its layers", "leave unused parameters out"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_why_a_model_stays_whole(name: str) -> None:
+    plan = plan_model(prepare(make(name), EXAMPLE), EXAMPLE)
+    assert plan.whole is not None
+    assert len(plan.layers) == len(plan.parts) == 1
+    why, change = WHOLE[name]
+    assert why in plan.whole.why
+    assert change in plan.whole.change
+
+
+def convolution(**options: Any) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, **{"kernel_size": 3, **options}), nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+def wrapped(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("module", "why", "change"),
+    [
+        (convolution(stride=(2, 1)), "its stride is 2×1, and kernels have stride 1", "take stride 1"),
+        (convolution(dilation=2), "its dilation is 2×2", "take dilation 1"),
+        (convolution(groups=2), "it has 2 groups of channels", "take groups=1"),
+        (convolution(padding=1, padding_mode="circular"), "it pads with 'circular'", "padding_mode='zeros'"),
+        (convolution(padding="same"), "its padding is 'same'", "write padding=(1, 1)"),
+        (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
+        (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling", ""),
+        (wrapped(nn.ReLU()), "it isn't right behind a convolution or a linear layer", "put it right behind one"),
+        (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
+        (make("hooked"), "it has hooks", "take them off"),
+        (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
+        (make("frozen"), "it has parameters that aren't trained", "train all of its parameters"),
+        (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
+        (make("double relu and pool"), "there is a relu before it already", "leave it out"),
+        (make("residual"), "several tensors go on at the same time there", ""),
+        (make("patches"), "what comes in isn't a tensor with one row for each sample", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_why_a_part_has_no_operators_of_its_own(module: nn.Module, why: str, change: str) -> None:
+    with torch.no_grad():
+        module(EXAMPLE)  # gives lazy layers their sizes
+    plan = plan_model(prepare(module, EXAMPLE), EXAMPLE)
+    assert plan.whole is None
+    told = [part.obstacle for part in plan.parts if part.obstacle is not None]
+    found = next(obstacle for obstacle in told if why in obstacle.why)
+    assert change in found.change
+    assert change or not found.change
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_exactly_the_parts_of_functional_layers_have_a_reason(name: str) -> None:
+    plan = plan_model(prepare(make(name), EXAMPLE), EXAMPLE)
+    for part in plan.parts:
+        is_functional = part.layer is not None and isinstance(plan.layers[part.layer], FunctionalLayer)
+        assert is_functional == (part.obstacle is not None)
+    assert {part.layer for part in plan.parts} - {None} == {*range(len(plan.layers))}
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,10 @@ COMMANDS = {
         "Show what a round computes, stores and sends: the paper's formulas, and ours.",
         lambda: import_module("adabest.cli.commands.costs"),
     ),
+    "layers": Entry(
+        "Show which layers of a model go which way on a GPU and on a CPU, and what would be faster.",
+        lambda: import_module("adabest.cli.commands.layers"),
+    ),
     "illustrate": Entry(
         "Draw how algorithms steer, from a run of two parameters.",
         lambda: import_module("adabest.cli.commands.illustrate"),

@@ -1,5 +1,7 @@
 """Published data sets: found or downloaded, read and checked."""
 
+import dataclasses
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from adabest.data.download import fetch
 from adabest.data.files import damaged
 from adabest.data.location import Found, data_folder
 from adabest.data.spec import Spec, Split
+from adabest.data.synthetic import synthetic
 
 _HIGHEST = 255  # published means and deviations are of pixels from 0 to 1; here they are bytes
 
@@ -31,6 +34,18 @@ def load_official(spec: Spec, data_dir: str | None = None) -> Dataset:
     else:
         mean, std = (_per_channel(values) for values in (spec.mean, spec.std))
     return Dataset(spec.name, x_train, y_train, x_test, y_test, spec.classes, mean, std, spec.defaults)
+
+
+def stand_in(spec: Spec, samples: int | None = None) -> Dataset:
+    """Synthetic images of a published data set's shape, with its name and defaults, for what needs no real ones.
+
+    Args:
+        spec: Its specification.
+        samples: How many there are to train with, and to test with. By default as many as in the data set.
+    """
+    sizes = {split: count if samples is None else samples for split, count in spec.samples.items()}
+    made = synthetic(sizes["train"], spec.shape, spec.classes, sizes["test"])
+    return dataclasses.replace(made, name=spec.name, defaults=spec.defaults)
 
 
 def read_splits(spec: Spec, found: Found) -> dict[Split, tuple[Tensor, Tensor]]:

@@ -6,16 +6,17 @@ what they are and are differentiated by ``torch.func``; neighbours of that kind 
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from adabest.engine.shapes import ConvolutionShape, LinearShape, padded
-from adabest.models.forward_pass import has_own_forward
+from adabest.models.forward_pass import why_own_forward
 from adabest.models.keyed import KeyedDropout
 
 _LONGEST_UNFOLDED_RUN = 64
@@ -86,8 +87,58 @@ class FunctionalLayer:
 Layer = ConvolutionLayer | LinearLayer | FunctionalLayer
 
 
+class Obstacle(NamedTuple):
+    """The reason why a part of a model has no operators of its own, or why a model isn't cut.
+
+    Attributes:
+        why: The reason, a sentence without its end.
+        change: What would let the plan do it, an order without its end; empty if no change of that part would.
+    """
+
+    why: str
+    change: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedPart:
+    """A part of a model in its plan.
+
+    Attributes:
+        module: The part: the operations of a traced model, or the whole model.
+        layer: The place of the layer that it belongs to; None if nothing needs to be computed for it.
+        obstacle: Why ``torch.func`` computes it; None if it has operators of its own.
+        operation: The layer of torch that it consists of, functions taken for the layers they are the same as; None for
+            all others.
+    """
+
+    module: nn.Module
+    layer: int | None
+    obstacle: Obstacle | None
+    operation: nn.Module | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The plan of a model.
+
+    Attributes:
+        layers: The layers that trainers compute one by one.
+        parts: The parts that they are made of, in order.
+        whole: Why the model is a single functional layer; None if it was cut.
+    """
+
+    layers: tuple[Layer, ...]
+    parts: tuple[PlannedPart, ...]
+    whole: Obstacle | None = None
+
+
 def plan_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
-    """Cuts a model into layers.
+    """Cuts a model into layers; the arguments are those of ``plan_model``."""
+    return plan_model(module, example).layers
+
+
+def plan_model(module: nn.Module, example: Tensor) -> Plan:
+    """Cuts a model into layers, and keeps the reasons.
 
     Args:
         module: A classifier that ``models.prepare`` has accepted.
@@ -95,14 +146,28 @@ def plan_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
     """
     names = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     parts = _parts(module)
-    if parts is not None:
-        layers = _Assembly(names).of(parts, example)
-        # A parameter that two layers share has one gradient, and one that none uses still decays: only the whole knows.
-        if sorted(name for layer in layers for name in _parameters(layer)) == sorted(names.values()):
-            return layers
+    if isinstance(parts, Obstacle):
+        return _uncut(module, example, names, parts)
+    plan = _Assembly(names).of(parts, example)
+    # A parameter that two layers share has one gradient, and one that none uses still decays: only the whole knows.
+    found = Counter(name for layer in plan.layers for name in _parameters(layer))
+    for name in names.values():
+        if found[name] != 1:
+            obstacle = _SHARED if found[name] else _UNUSED
+            return _uncut(module, example, names, Obstacle(f"its parameter {name} {obstacle.why}", obstacle.change))
+    return plan
+
+
+_SHARED = Obstacle("belongs to several layers, and has one gradient", "give each layer parameters of its own")
+_UNUSED = Obstacle("takes part in none of its layers, and still decays", "leave unused parameters out of the model")
+
+
+def _uncut(module: nn.Module, example: Tensor, names: dict[int, str], obstacle: Obstacle) -> Plan:
+    """The plan of a model that stays whole."""
     with torch.no_grad():
         output = tuple(module(example).shape[1:])
-    return (FunctionalLayer(module, {name: name for name in names.values()}, tuple(example.shape[1:]), output),)
+    layer = FunctionalLayer(module, {name: name for name in names.values()}, tuple(example.shape[1:]), output)
+    return Plan((layer,), (PlannedPart(module, 0, obstacle),), obstacle)
 
 
 def _parameters(layer: Layer) -> list[str]:
@@ -118,30 +183,48 @@ class _Tracer(fx.Tracer):
         return isinstance(m, KeyedDropout) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _parts(module: nn.Module) -> list[nn.Module] | None:
-    """The parts of a model in a row; None if it can't be cut.
+def is_one_layer(module: nn.Module) -> bool:
+    """Whether the plan takes a module for one layer, whatever is in it."""
+    return _Tracer().is_leaf_module(module, "")
+
+
+def _parts(module: nn.Module) -> list[fx.GraphModule] | Obstacle:
+    """The parts of a model in a row; why not, if it can't be cut.
 
     A layer that is used twice has one gradient and two places in the row, so then the model stays whole; as it does if
     it reads parameters or buffers of its own beside its layers', or if its forward pass was replaced.
     """
-    if has_own_forward(module):
-        return None
+    own_forward = why_own_forward(module)
+    if own_forward is not None:
+        return Obstacle(*own_forward)
     try:
         graph = _Tracer().trace(module)
-    except Exception:  # Models may do anything, and whatever can't be traced is still run as a whole.
-        return None
+    except Exception as error:  # Models may do anything, and whatever can't be traced is still run as a whole.
+        return Obstacle(
+            f"it can't be traced ({first_line(error)})",
+            "write a forward pass that decides nothing by the values or the shapes of tensors",
+        )
     operations = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     called = [node.target for node in operations if node.op == "call_module"]
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    if len(set(called)) < len(called) or len(inputs) != 1 or any(node.op == "get_attr" for node in operations):
-        return None
+    repeated = next((name for name, count in Counter(called).items() if count > 1), None)
+    if repeated is not None:
+        return Obstacle(f"its layer {repeated} is used several times", "use a layer of its own at each place")
+    if len(inputs) != 1:
+        return Obstacle(f"its forward pass takes {len(inputs)} arguments", "let it take the inputs alone")
+    own = next((str(node.target) for node in operations if node.op == "get_attr"), None)
+    if own is not None:
+        return Obstacle(
+            f"its forward pass reads {own}, which belongs to no layer of torch",
+            "let layers such as nn.Linear hold parameters and buffers",
+        )
     return _cut(module, inputs[0], operations, _numbered(operations))
 
 
 def _cut(
     module: nn.Module, value: fx.Node, operations: Sequence[fx.Node], numbers: dict[fx.Node, int]
-) -> list[nn.Module] | None:
-    """Each part of a traced model as a module of its own, with the model's submodules; None if they aren't in a row.
+) -> list[fx.GraphModule] | Obstacle:
+    """Each part of a traced model as a module of its own, with the model's submodules; why not, if not in a row.
 
     Args:
         module: The model.
@@ -149,14 +232,14 @@ def _cut(
         operations: Its operations, in order.
         numbers: The number of the part that each operation belongs to.
     """
-    parts: list[nn.Module] = []
+    parts: list[fx.GraphModule] = []
     for _, group in itertools.groupby(operations, numbers.__getitem__):
         own = list(group)
         members = set(own)
         read = {source for node in own for source in node.all_input_nodes if source not in members}
         written = [node for node in own if any(user not in members for user in node.users)]
         if read != {value} or len(written) != 1:
-            return None
+            return Obstacle("no single tensor goes from one of its parts to the next")
         part = fx.Graph()
         copies = {value: part.placeholder("value")}
         for node in own:
@@ -195,24 +278,31 @@ class _Assembly:
         self._names = names
         self._layers: list[Layer] = []
         self._rest: list[nn.Module] = []  # parts that wait to become one functional layer
+        self._source: Any = None  # the last operation that is neither a relu nor pooling
 
-    def of(self, parts: list[nn.Module], example: Tensor) -> tuple[Layer, ...]:
+    def of(self, parts: list[fx.GraphModule], example: Tensor) -> Plan:
         self._shape = tuple(example.shape[1:])
         self._rest_shape = self._shape
         # Two batches of different sizes tell which values have one row for each input.
         values: list[Any] = [example, torch.cat([example, example[:1]])]
-        sizes, in_rows = [len(value) for value in values], True
+        sizes, in_rows, planned = [len(value) for value in values], True, list[PlannedPart]()
         for part in parts:
             operation = _single_operation(part)
             with torch.no_grad():
                 values = [part(value) for value in values]
-            if not (in_rows and self._absorb(operation)):
+            obstacle = self._absorb(operation, part) if in_rows else _NOT_IN_ROWS
+            if not isinstance(operation, nn.ReLU | nn.MaxPool2d | nn.Identity):
+                self._source = operation
+            if obstacle is not None:
                 self._add_rest(part)
+            at = len(self._layers) if self._rest else len(self._layers) - 1
+            computed = obstacle is not None or not isinstance(operation, nn.Flatten | nn.Identity)
+            planned.append(PlannedPart(part, at if computed else None, obstacle, operation))
             in_rows = all(_has_rows(value, size) for value, size in zip(values, sizes, strict=True))
             if in_rows:
                 self._shape = tuple(values[0].shape[1:])
         self._close_rest(self._shape)
-        return tuple(self._layers)
+        return Plan(tuple(self._layers), tuple(planned))
 
     def _add_rest(self, part: nn.Module) -> None:
         if not self._rest:
@@ -226,29 +316,63 @@ class _Assembly:
             self._layers.append(FunctionalLayer(module, parameters, self._rest_shape, output))
             self._rest = []
 
-    def _absorb(self, operation: Any) -> bool:
-        """Makes a layer of an operation, or adds it to the last one; says whether that was possible."""
+    def _absorb(self, operation: Any, part: fx.GraphModule) -> Obstacle | None:
+        """Makes a layer of a part's only operation, or adds it to the last one; why not, if that isn't possible."""
         last = self._layers[-1] if self._layers and not self._rest else None
+        obstacle: Obstacle | None
         match operation:
-            case nn.Conv2d() if self._is_trained(operation) and _is_plain(operation) and len(self._shape) == 3:
-                self._close_rest(self._shape)
-                self._layers.append(self._convolution(operation))
-            case nn.Linear() if self._is_trained(operation) and len(self._shape) == 1:
-                self._close_rest(self._shape)
-                self._layers.append(self._linear(operation))
+            case nn.Conv2d():
+                obstacle = self._why_not_trained(operation) or _why_not_plain(operation)
+                if obstacle is None and len(self._shape) != 3:
+                    obstacle = Obstacle("its inputs aren't images of channels, rows and columns")
+                if obstacle is None:
+                    self._close_rest(self._shape)
+                    self._layers.append(self._convolution(operation))
+            case nn.Linear():
+                obstacle = self._why_not_trained(operation)
+                if obstacle is None and len(self._shape) != 1:
+                    obstacle = Obstacle("it takes several rows of features for each sample, and kernels take one")
+                if obstacle is None:
+                    self._close_rest(self._shape)
+                    self._layers.append(self._linear(operation))
             case nn.Identity():
-                pass
-            case nn.ReLU() if isinstance(last, ConvolutionLayer | LinearLayer) and not last.shape.relu:
-                self._layers[-1] = _replaced(last, relu=True)
-            case nn.MaxPool2d() if isinstance(last, ConvolutionLayer) and last.shape.pool == 1 and _halves(operation):
-                if min(last.shape.pooled) < 2:
-                    return False
-                self._layers[-1] = _replaced(last, pool=2)
-            case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1 and not self._rest:
-                pass  # memory stays as it is; a linear layer that follows knows how it is laid out
+                obstacle = None
+            case nn.ReLU():
+                obstacle = self._why_not_behind(last) or _why_not_relu(last)
+                if obstacle is None:
+                    assert isinstance(last, ConvolutionLayer | LinearLayer)
+                    self._layers[-1] = _replaced(last, relu=True)
+            case nn.MaxPool2d():
+                obstacle = self._why_not_behind(last) or _why_not_pool(last, operation)
+                if obstacle is None:
+                    assert isinstance(last, ConvolutionLayer)
+                    self._layers[-1] = _replaced(last, pool=2)
+            case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1:
+                # Memory stays as it is; a linear layer that follows knows how it is laid out.
+                obstacle = Obstacle("it stands behind an operation without kernels") if self._rest else None
             case _:
-                return False
-        return True
+                obstacle = _WITHOUT_KERNELS if len(_operations_of(part)) == 1 else _SEVERAL_OPERATIONS
+        return obstacle
+
+    def _why_not_behind(self, last: Layer | None) -> Obstacle | None:
+        """Why no layer is there that relu or pooling could be part of; None if there may be one."""
+        if last is None and isinstance(self._source, nn.Conv2d | nn.Linear):
+            return Obstacle("the layer before it has no kernels, or something stands between them")
+        return None
+
+    def _why_not_trained(self, layer: nn.Conv2d | nn.Linear) -> Obstacle | None:
+        """Why a layer isn't torch's own, with parameters of its own that are trained as they are; None if it is."""
+        kind = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
+        if type(layer) is not kind:
+            return Obstacle(
+                f"it is a {type(layer).__name__}, which may compute anything", f"use nn.{kind.__name__} itself"
+            )
+        if layer._forward_hooks or layer._forward_pre_hooks:
+            return Obstacle("it has hooks, which may compute anything", "take them off")
+        own = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+        if not all(id(p) in self._names for p in own):
+            return Obstacle("it has parameters that aren't trained", "train all of its parameters")
+        return None
 
     def _convolution(self, layer: nn.Conv2d) -> ConvolutionLayer:
         channels, height, width = self._shape
@@ -279,32 +403,79 @@ class _Assembly:
     def _name(self, parameter: Tensor | None) -> str | None:
         return None if parameter is None else self._names[id(parameter)]
 
-    def _is_trained(self, layer: nn.Conv2d | nn.Linear) -> bool:
-        """Whether a layer is torch's own, with parameters of its own that are trained as they are."""
-        hooked = layer._forward_hooks or layer._forward_pre_hooks
-        own = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-        return type(layer) in (nn.Conv2d, nn.Linear) and not hooked and all(id(p) in self._names for p in own)
-
 
 def _has_rows(value: Any, count: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
 
 
-def _is_plain(layer: nn.Conv2d) -> bool:
-    return (
-        layer.stride == (1, 1)
-        and layer.dilation == (1, 1)
-        and layer.groups == 1
-        and layer.padding_mode == "zeros"
-        and (not isinstance(layer.padding, str) or layer.padding == "valid")
-    )
+_WITHOUT_KERNELS = Obstacle("kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling")
+_SEVERAL_OPERATIONS = Obstacle("several tensors go on at the same time there, as around a shortcut")
+_NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
 
 
-def _single_operation(part: nn.Module) -> Any:
+def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
+    """Why kernels can't compute a convolution; None if they can."""
+    if layer.stride != (1, 1):
+        return Obstacle(
+            f"its stride is {_by(layer.stride)}, and kernels have stride 1",
+            "take stride 1, with 2×2 max-pooling behind it where the image should shrink",
+        )
+    if layer.dilation != (1, 1):
+        return Obstacle(f"its dilation is {_by(layer.dilation)}, and kernels have none", "take dilation 1")
+    if layer.groups != 1:
+        return Obstacle(f"it has {layer.groups} groups of channels, and kernels have one", "take groups=1")
+    if layer.padding_mode != "zeros":
+        return Obstacle(f"it pads with {layer.padding_mode!r}, and kernels with zeros", "take padding_mode='zeros'")
+    if layer.padding == "same":
+        rows, columns = layer.kernel_size[0] // 2, layer.kernel_size[1] // 2
+        is_odd = layer.kernel_size[0] % 2 == layer.kernel_size[1] % 2 == 1
+        return Obstacle(
+            "its padding is 'same', which may differ from side to side",
+            f"write padding=({rows}, {columns}), which is the same" if is_odd else "take a kernel with odd sides",
+        )
+    return None
+
+
+def _why_not_relu(last: Layer | None) -> Obstacle | None:
+    """Why a relu can't be part of the layer before it; None if it can."""
+    if not isinstance(last, ConvolutionLayer | LinearLayer):
+        return Obstacle(
+            "it isn't right behind a convolution or a linear layer with kernels",
+            "put it right behind one, before normalisation and dropout",
+        )
+    if last.shape.relu:
+        return Obstacle("there is a relu before it already", "leave it out, since it changes nothing")
+    return None
+
+
+def _why_not_pool(last: Layer | None, pool: nn.MaxPool2d) -> Obstacle | None:
+    """Why max-pooling can't be part of the layer before it; None if it can."""
+    if not isinstance(last, ConvolutionLayer):
+        return Obstacle(
+            "it isn't right behind a convolution with kernels, or its relu",
+            "put it right behind one, before normalisation and dropout",
+        )
+    if last.shape.pool != 1:
+        return Obstacle("there is pooling before it already")
+    if not _halves(pool):
+        return Obstacle("it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)")
+    if min(last.shape.pooled) < 2:
+        return Obstacle("its images have less than two rows or columns")
+    return None
+
+
+def _by(pair: Sequence[int]) -> str:
+    return "×".join(map(str, pair))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; its kind, if it has none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _single_operation(part: fx.GraphModule) -> Any:
     """The layer that a part consists of, functions taken for the layers they are the same as; None for all others."""
-    if not isinstance(part, fx.GraphModule):
-        return None
-    operations = [node for node in part.graph.nodes if node.op not in ("placeholder", "output")]
+    operations = _operations_of(part)
     if len(operations) != 1:
         return None
     node = operations[0]
@@ -319,6 +490,10 @@ def _single_operation(part: nn.Module) -> Any:
         options: dict[str, Any] = dict(zip(_POOL_OPTIONS, node.args[1:], strict=False)) | node.kwargs
         return nn.MaxPool2d(**options)
     return None
+
+
+def _operations_of(part: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in part.graph.nodes if node.op not in ("placeholder", "output")]
 
 
 def _halves(pool: nn.MaxPool2d) -> bool:

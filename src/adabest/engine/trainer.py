@@ -80,7 +80,13 @@ ClientWork = Callable[[Sequence[TrainingJob], Heartbeat], list[TrainingResult]]
 
 
 class Unbatchable(Exception):
-    """A model, loss or augmentation can't be computed for many clients at once. Its message says why."""
+    """A model, loss or augmentation can't be computed for many clients at once. Its message says why.
+
+    Attributes:
+        way: How clients train then, in words.
+    """
+
+    way = "one client after another"
 
 
 class Trainer(Protocol):

@@ -39,6 +39,20 @@ class SimulatedForward:
         return type(self._module).forward(self._module, *inputs, **options)  # looked up here, so that copies pickle
 
 
-def has_own_forward(module: nn.Module) -> bool:
-    """Whether a module's forward pass is another than that of its class, which is all that a tracer looks at."""
-    return "forward" in vars(module)
+def why_own_forward(module: nn.Module) -> tuple[str, str] | None:
+    """Why a module's forward pass is another than that of its class, which is all that a tracer looks at.
+
+    Returns:
+        The reason and what would change it, in words; None if the forward pass is that of its class.
+    """
+    forward = vars(module).get("forward")
+    if forward is None:
+        return None
+    if isinstance(forward, SimulatedForward) and forward.draws is not None:
+        return (
+            "its dropout in functions, attention or recurrent layers is keyed for the model as a whole",
+            "take layers of nn.Dropout, or none",
+        )
+    if isinstance(forward, SimulatedForward):
+        return "it gives an object with .logits", "let it give the tensor"
+    return "its forward pass was replaced", "write it as the method of a class"

@@ -17,7 +17,7 @@ from adabest.data.catalog import OFFICIAL
 from adabest.data.dataset import Dataset
 from adabest.data.loading import load_dataset
 from adabest.data.location import data_folder, find
-from adabest.data.synthetic import synthetic
+from adabest.data.official import stand_in
 from adabest.engine.algorithm_calls import common_steps
 from adabest.engine.interface import server_context
 from adabest.engine.local_step import LocalTraining
@@ -351,8 +351,7 @@ class _DataAtHand:
         if spec is None or find(spec, data_folder(data_dir)) is not None:
             self._found[name] = load_dataset(name, data_dir), True
         else:
-            made = synthetic(spec.samples["train"], spec.shape, spec.classes, spec.samples["test"])
-            self._found[name] = dataclasses.replace(made, name=name, defaults=spec.defaults), False
+            self._found[name] = stand_in(spec), False
         return self._found[name][0]
 
     def notes(self) -> list[str]:

@@ -161,23 +161,7 @@ def build_parts(
     partition = partition or cut_partition(config, components)
     module = take_model(config, components)
     _demand(config, components, partition, module).refuse_absurd()
-    task = ClassificationTask(
-        dataset,
-        partition,
-        module,
-        objective=components.task,
-        loss=components.loss,
-        own_metrics=components.metrics,
-        augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
-        epochs=config.epochs,
-        batch_size=_known(config.batch_size),
-        batching=config.batching,
-        local_steps="mean" if config.local_steps == "mean" else "own",
-        seed=config.seed,
-        device=device,
-        dtype=config.dtype,
-        kind=(components.model if isinstance(components.model, str) else id(components.model), config.batch_norm),
-    )
+    task = make_task(config, components, partition, module)
     memory = Memory(
         device,
         on_device=_size(config, "client_device_memory"),
@@ -199,6 +183,27 @@ def build_parts(
         **({} if task.metrics == (ACCURACY,) else {"metrics": [dataclasses.asdict(own) for own in task.metrics]}),
     }
     return BuiltParts(RunParts(components.algorithm, task, training, memory), task, partition, identity)
+
+
+def make_task(config: Config, components: Components, partition: Partition, module: nn.Module) -> ClassificationTask:
+    """The task of a configuration, on its device."""
+    return ClassificationTask(
+        components.dataset,
+        partition,
+        module,
+        objective=components.task,
+        loss=components.loss,
+        own_metrics=components.metrics,
+        augmentation=AUGMENTATIONS.find(_known(config.augmentation)),
+        epochs=config.epochs,
+        batch_size=_known(config.batch_size),
+        batching=config.batching,
+        local_steps="mean" if config.local_steps == "mean" else "own",
+        seed=config.seed,
+        device=_device(config.device),
+        dtype=config.dtype,
+        kind=(components.model if isinstance(components.model, str) else id(components.model), config.batch_norm),
+    )
 
 
 def make_training(config: Config) -> LocalTraining:
@@ -258,10 +263,25 @@ def make_engine(config: Config) -> Callable[[Heartbeat], Engine]:
         return ReferenceEngine
     return functools.partial(
         make_batched_engine,
-        precision=Precision(half=precision == "bf16", tf32=precision == "tf32"),
+        precision=training_precision(precision),
         clients_in_parallel=config.clients_in_parallel,
         threads=config.threads,
     )
+
+
+def training_precision(name: str | None) -> Precision:
+    """The number formats of training that a precision stands for."""
+    return Precision(half=name == "bf16", tf32=name == "tf32")
+
+
+def make_cpu_trainer(
+    task: ClassificationTask, precision: Precision, clients_in_parallel: int | None = None, threads: int | None = None
+) -> CpuTrainer | GpuTrainer:
+    """The trainer of a task whose model is on a CPU."""
+    if not precision.half:
+        return CpuTrainer(task, clients_in_parallel, threads)
+    # One client at a time: batched matrix products of a CPU may sum in an order that depends on the batch size.
+    return GpuTrainer(task, precision, 1)
 
 
 def make_batched_engine(
@@ -288,12 +308,10 @@ def make_batched_engine(
     device_clock = DeviceClock()
 
     def make_trainer(task: ClassificationTask) -> Trainer:
-        on_cpu = task.model.vector.device.type == "cpu"
         fitting = fitting_precision(task, precision or Precision())
-        if on_cpu and not fitting.half:
-            return CpuTrainer(task, clients_in_parallel, threads)
-        # One client at a time on a CPU: its batched matrix products may sum in an order that depends on the batch size.
-        return GpuTrainer(task, fitting, 1 if on_cpu else clients_in_parallel, device_clock)
+        if task.model.vector.device.type == "cpu":
+            return make_cpu_trainer(task, fitting, clients_in_parallel, threads)
+        return GpuTrainer(task, fitting, clients_in_parallel, device_clock)
 
     def make_evaluator(task: ClassificationTask) -> Evaluator | None:
         with warnings.catch_warnings(action="ignore"):  # the trainer has said it

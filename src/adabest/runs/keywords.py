@@ -303,6 +303,52 @@ class PartitionSettings(TypedDict, total=False):
     """Key of the partition's random draws alone. By default the seed."""
 
 
+class LayerSettings(TypedDict, total=False):
+    """The settings on which it depends how a model's layers are computed."""
+
+    dataset: "str | Dataset"
+    """Data set: digits, mnist, emnist-l, emnist-letters, cifar10, cifar100, a path to an .npz file, or module:function,
+    with options as in table,path=mine.csv,test_share=0.2 (CSV or Parquet), images,path=pictures,test_share=0.2,
+    npz,path=mine.npz,labels=map, leaf,path=femnist, huggingface,path=folder,client=writer or
+    synthetic,samples=1000000,shape=3x32x32.
+    """
+
+    model: "str | Module | Factory | None"
+    """Model: logistic, mlp, cnn, resnet, or module:function, with options as in mlp,hidden=100x100. By default the data
+    set's own.
+    """
+
+    task: "str | Objective"
+    """What models learn, and are judged by: classification, multi-label, regression, next-token, segmentation, or
+    module:Objective.
+    """
+
+    loss: "str | Loss | None"
+    """Loss: cross-entropy, or module:function of outputs and targets. By default the task's own."""
+
+    batch_norm: Literal["refuse", "group"]
+    """Models with BatchNorm, whose statistics would leak between clients: refuse them, or put GroupNorm in its place
+    (group): groups of 8 channels; one group for BatchNorm1d and where 8 doesn't divide the channels.
+    """
+
+    batch_size: int | None
+    """Samples in a local step. By default the data set's own."""
+
+    batching: Literal["top-up", "short", "replacement"]
+    """How an epoch's batches are made. top-up: all samples in a random order, and the last batch filled with random
+    ones; short: the same order, and a last batch of what is left; replacement: every sample drawn with replacement.
+    """
+
+    augmentation: str | None
+    """Augmentation of training images: none or flip-crop. By default the data set's own."""
+
+    precision: Literal["float32", "float64", "tf32", "bf16"] | None
+    """Number format of models and states, float32 or float64. With bf16, activations and products of local training are
+    in bfloat16, and all sums, models and states in float32. With tf32, products are made by a GPU's matrix units. By
+    default bf16 for the batched engine on a GPU, and float32 elsewhere.
+    """
+
+
 class ExecutionSettings(TypedDict, total=False):
     """The settings that may stand beside a specification: how its runs are executed."""
 

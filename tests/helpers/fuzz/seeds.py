@@ -61,6 +61,7 @@ _COMMANDS = [
     "partition\n--dataset\nsynthetic,samples=50,shape=4\n--clients\n3",
     "costs\n--model\nmlp,hidden=5\n--input-shape\n1x8x8",
     "illustrate\n--rounds\n1",
+    "layers\n--model\nmlp",
     "algorithms",
     "datasets",
     "list\nruns",

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, batch, cut_to_samples, place_in_errors
 from adabest.engine.cpu.whole_steps import Pieces, Walk, clip_factor
+from adabest.engine.layer_plan import Obstacle, first_line
 from adabest.models.keyed import set_dropout_key
 from adabest.models.vector import VectorModel
 from adabest.tasks.base import Heartbeat
@@ -21,13 +22,20 @@ class Replicas:
     """Trains clients with copies of a model: as many as there are threads that train at the same time.
 
     Attributes:
+        way: What this is in a few words.
         clients_at_a_time: How many clients are best stacked: a step of one keeps a core busy.
+        why_not_channels_last: Why images don't lie channels last; None if they do, or if there are none.
     """
+
+    way = "autograd on each core"
 
     def __init__(self, model: VectorModel, example: Tensor) -> None:
         self.clients_at_a_time = 1
         self._model = model
-        self._layout = _layout(model, example)
+        has_images = example.ndim == 4 and example.is_floating_point()
+        self.why_not_channels_last = _why_not_channels_last(model, example) if has_images else None
+        is_last = has_images and self.why_not_channels_last is None
+        self._layout = torch.channels_last if is_last else torch.contiguous_format
         self._idle: collections.deque[_Replica] = collections.deque()
 
     def train(self, rows: Sequence[ClientRow], heartbeat: Heartbeat) -> list[TrainedRow]:
@@ -152,20 +160,18 @@ def _flat(pieces: Pieces) -> Tensor:
     return torch.cat([piece.reshape(-1) for piece in pieces])
 
 
-def _layout(model: VectorModel, images: Tensor) -> torch.memory_format:
-    """Channels last, unless a model views its images in a way that their memory then doesn't allow."""
-    if images.ndim != 4 or not images.is_floating_point():
-        return torch.contiguous_format
+def _why_not_channels_last(model: VectorModel, images: Tensor) -> str | None:
+    """Why a model can't do with images whose channels lie last: it may view them as their memory then doesn't allow."""
     module = copy.deepcopy(model.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         with _NormWatch() as watch:
             scores = module(images.contiguous(memory_format=torch.channels_last))
         if watch.has_seen_data:
-            return torch.contiguous_format
+            return "a group norm comes before the first trained layer"
         scores.sum().backward()
-    except RuntimeError:
-        return torch.contiguous_format
-    return torch.channels_last
+    except RuntimeError as error:
+        return first_line(error)
+    return None
 
 
 class _NormWatch(TorchFunctionMode):
@@ -186,12 +192,21 @@ class _NormWatch(TorchFunctionMode):
         return func(*args, **given)
 
 
+def why_not_pool_first(module: nn.Module) -> Obstacle | None:
+    """Why a relu stays before the max-pooling right after it; None if they are swapped."""
+    if type(module) is not nn.Sequential:
+        return Obstacle("the model isn't one nn.Sequential", "write it as one")
+    if any(_is_watched(part) for part in module.modules()):
+        return Obstacle("hooks may look at what lies between layers", "take them off")
+    return None
+
+
 def _pool_first(module: nn.Module) -> nn.Module:
     """Swaps every relu with the max-pooling right after it: the larger of two numbers stays the larger.
 
     Only in a model that is one plain row of layers: elsewhere something may look at what lies between them.
     """
-    if type(module) is not nn.Sequential or any(_is_watched(part) for part in module.modules()):
+    if not isinstance(module, nn.Sequential) or why_not_pool_first(module) is not None:
         return module
     for place in range(len(module) - 1):
         first, second = module[place], module[place + 1]

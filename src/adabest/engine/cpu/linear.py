@@ -33,11 +33,14 @@ class Chain:
     ``[outputs, inputs]``, takes twice as long in the forward pass.)
 
     Attributes:
+        way: What this is in a few words.
         clients_at_a_time: How many clients are best stacked.
         sides: Rows and columns of each layer's weights and bias.
         relus: Whether a relu follows each layer.
         biases: Whether each layer has a bias.
     """
+
+    way = "scripted chain"
 
     def __init__(self, layers: Sequence[LinearLayer], model: VectorModel) -> None:
         shapes = model.shapes

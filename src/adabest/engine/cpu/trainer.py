@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adabest.data.augmentation import flip_crop, none
 from adabest.engine.cpu import malloc
-from adabest.engine.cpu.autograd import Replicas
+from adabest.engine.cpu.autograd import Replicas, why_not_pool_first
 from adabest.engine.cpu.client_rows import ClientRow, TrainedRow, client_rows, vector_of
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.workers import number_of_workers, side_by_side
 from adabest.engine.interface import TrainingScores
-from adabest.engine.layer_plan import LinearLayer, plan_layers
+from adabest.engine.layer_plan import Layer, LinearLayer, Obstacle, plan_model
 from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult
 from adabest.errors import AdabestError, InputError
 from adabest.models.vector import VectorModel
@@ -41,6 +41,8 @@ class CpuTrainer:
     Attributes:
         mixes_runs: True: a client's bits don't depend on who trains beside it.
         cuts_runs_as_alone: True.
+        why_not_by_hand: Why gradients go through autograd; None if they are worked out by hand.
+        why_not_pool_first: Why a relu is computed before the pooling behind it; None if after it, or if there is none.
     """
 
     mixes_runs = True
@@ -58,16 +60,31 @@ class CpuTrainer:
             threads: How many clients train side by side; by default one on each core.
         """
         model = task.model
-        layers = plan_layers(model.module, task.example())
+        plan = plan_model(model.module, task.example())
+        layers = plan.layers
+        self.why_not_by_hand = _why_not_by_hand(task, layers)
+        pools = any(
+            isinstance(first.operation, nn.ReLU) and isinstance(second.operation, nn.MaxPool2d)
+            for first, second in itertools.pairwise(plan.parts)
+        )
+        self.why_not_pool_first = why_not_pool_first(model.module) if pools else None
         linear = [layer for layer in layers if isinstance(layer, LinearLayer)]
-        by_hand = len(linear) == len(layers) and not linear[-1].shape.relu and task.classifies
-        if task.batching == "short" and task.augmentation not in (none, flip_crop):
-            by_hand = False  # an own augmentation may look at the whole batch, in which nothing must stand for a sample
+        by_hand = self.why_not_by_hand is None
         self._method: Chain | Replicas = Chain(linear, model) if by_hand else Replicas(model, task.example())
         self._idle_copies: collections.deque[VectorModel] = collections.deque()
         self._threads = threads
         self._bytes = model.vector.nbytes
         self._most = clients_in_parallel or clients_at_once(self._bytes)
+
+    @property
+    def way(self) -> str:
+        """How all layers are computed, in a few words."""
+        return self._method.way
+
+    @property
+    def why_not_channels_last(self) -> str | None:
+        """Why images don't lie channels last in memory; None if they do, or if there are none."""
+        return self._method.why_not_channels_last if isinstance(self._method, Replicas) else None
 
     def capacity(self, wanted: int) -> int:
         """How many of the clients that want to train are in memory at a time."""
@@ -134,6 +151,20 @@ class CpuTrainer:
             trained = side_by_side(pieces, heartbeat, number_of_workers(self._threads))
         done = (row for piece in trained for row in piece)
         return [_result(job, [next(done) for _ in job.clients]) for job in jobs]
+
+
+def _why_not_by_hand(task: ClassificationTask, layers: Sequence[Layer]) -> Obstacle | None:
+    """Why gradients of a task can't be worked out by hand; None if they can."""
+    if not all(isinstance(layer, LinearLayer) for layer in layers):
+        return Obstacle("not all layers are linear ones in a row, with relu between them")
+    if isinstance(layers[-1], LinearLayer) and layers[-1].shape.relu:
+        return Obstacle("a relu comes last", "leave it out")
+    if not task.classifies:
+        return Obstacle("the loss isn't cross-entropy of classes")
+    if task.batching == "short" and task.augmentation not in (none, flip_crop):
+        # An own augmentation may look at the whole batch, in which nothing must stand for a sample.
+        return Obstacle("an augmentation of one's own meets batches that may be short", "take batches topped up")
+    return None
 
 
 def _result(job: TrainingJob, trained: Sequence[TrainedRow]) -> TrainingResult:

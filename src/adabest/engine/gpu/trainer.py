@@ -17,11 +17,11 @@ from adabest.engine.arrival import Arrival
 from adabest.engine.cohort_table import CohortTable
 from adabest.engine.device_clock import DeviceClock
 from adabest.engine.gpu.kernels.buffers import Rates
-from adabest.engine.gpu.kernels.operator_choice import operators
+from adabest.engine.gpu.kernels.operator_choice import operators, why_no_kernels
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import ADDING_UP, Cohort, Program, ProgramSetting, StepKind
 from adabest.engine.interface import TrainingScores
-from adabest.engine.layer_plan import FunctionalLayer, Layer, plan_layers
+from adabest.engine.layer_plan import FunctionalLayer, Layer, first_line, plan_layers
 from adabest.engine.sample_table import all_samples
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult, Unbatchable
@@ -93,6 +93,7 @@ class GpuTrainer:
 
     Attributes:
         cuts_runs_as_alone: False: whatever fits trains at the same time.
+        why_no_full_gradients: Why only the task computes full gradients, one client after another; None if this can.
     """
 
     cuts_runs_as_alone = False
@@ -120,15 +121,36 @@ class GpuTrainer:
         self._batching = task.batching
         self._flip_crops = task.augmentation is flip_crop
         # Whether a batch may lack samples, in whose places others stand that nothing must see.
-        self._stands_in = self._setting.loss is None and keeps_samples_apart(task, self._setting.layers)
-        if self._batching == "short" and not (self._stands_in and self._setting.augment is None):
-            raise Unbatchable("a batch that is shorter than others can only be computed by itself there")
+        self.why_no_full_gradients = self._why_none_stands_in(task)
+        why_not_short = self.why_no_full_gradients
+        if why_not_short is None and self._setting.augment is not None:
+            why_not_short = "the augmentation may look at the whole batch"
+        if self._batching == "short" and why_not_short is not None:
+            raise Unbatchable(
+                "a batch that is shorter than others can only be computed by itself there, since "
+                f"{why_not_short}; batches that are topped up have no such limit"
+            )
         self._try_out()
         self._steps = task.most_steps
         self._most = clients_in_parallel
         self._clock = device_clock or DeviceClock()
         self._program: Program | None = None
         self._extra_bytes = 0  # that a client has taken so far for what only some kinds of steps have
+
+    def way(self, layer: Layer, device_type: str) -> str:
+        """How a layer of these tasks is computed on a kind of device, in a few words."""
+        stacked = "one client at a time" if self._most == 1 else "clients stacked"
+        if isinstance(layer, FunctionalLayer):
+            return f"torch.func, {stacked}"
+        if why_no_kernels(device_type, self._setting.operand) is not None:
+            return f"plain torch, {stacked}"
+        return "kernels"
+
+    @property
+    def own_parts(self) -> list[str]:
+        """What users wrote beside the model, which ``torch.func`` computes as well."""
+        parts = {"the loss": self._setting.loss, "the augmentation": self._setting.augment}
+        return [name for name, part in parts.items() if part is not None]
 
     @property
     def mixes_runs(self) -> bool:
@@ -222,7 +244,7 @@ class GpuTrainer:
     @property
     def full_gradients(self) -> ClientWork | None:
         """Computes the gradients of clients over all their samples; None if only the task can."""
-        return self._full_gradients if self._stands_in else None
+        return self._full_gradients if self.why_no_full_gradients is None else None
 
     def _full_gradients(self, jobs: Sequence[TrainingJob], heartbeat: Heartbeat) -> list[TrainingResult]:
         """The gradients of several runs' clients at the same time: a step for each batch, whose gradients are added."""
@@ -260,6 +282,14 @@ class GpuTrainer:
             has_adam=job.request.training.optimizer is not None,
         )
 
+    def _why_none_stands_in(self, task: ClassificationTask) -> str | None:
+        """Why no sample may stand in the place of one that a batch lacks; None if one may."""
+        if self._setting.loss is not None:
+            return "the loss isn't cross-entropy of classes, and may look at the whole batch"
+        if not keeps_samples_apart(task, self._setting.layers):
+            return "the model's outputs for a sample depend on the others of its batch"
+        return None
+
     def _try_out(self) -> None:
         """Runs one dry step of what the user wrote, for two clients.
 
@@ -271,7 +301,7 @@ class GpuTrainer:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise Unbatchable(str(error).strip().partition("\n")[0]) from error
+            raise Unbatchable(first_line(error)) from error
 
     def _size(self) -> int:
         """The bytes that the training of one client takes."""

@@ -43,7 +43,7 @@ def complete(config: Config, dataset: Dataset, algorithm: Algorithm, names: Mapp
         weight_decay=defaults.weight_decay if config.weight_decay is None else config.weight_decay,
         augmentation=defaults.augmentation if config.augmentation is None else config.augmentation,
         partition_seed=config.seed if config.partition_seed is None else config.partition_seed,
-        precision=config.precision or ("bf16" if config.runs_kernels() else "float32"),
+        precision=config.precision or config.usual_precision(),
         hyperparameters={name: value for name, value in values.items() if is_plain(value)},
     )
 

@@ -38,6 +38,7 @@ class Config:
             partition=True,
             names=True,
             objects=("adabest.data.dataset:Dataset",),
+            layers=True,
         ),
     ] = "digits"
     data_dir: Annotated[
@@ -69,6 +70,7 @@ class Config:
             "the data set's own.",
             names=True,
             objects=("torch.nn:Module", "adabest.models.factory:Factory"),
+            layers=True,
         ),
     ] = None
     task: Annotated[
@@ -83,6 +85,7 @@ class Config:
             names=True,
             objects=("adabest.tasks.objectives.base:Objective",),
             added_later=True,
+            layers=True,
         ),
     ] = "classification"
     loss: Annotated[
@@ -92,6 +95,7 @@ class Config:
             "Loss: cross-entropy, or module:function of outputs and targets. By default the task's own.",
             names=True,
             objects=("adabest.tasks.classification:Loss",),
+            layers=True,
         ),
     ] = None
     batch_norm: Annotated[
@@ -102,6 +106,7 @@ class Config:
             "place (group): groups of 8 channels; one group for BatchNorm1d and where 8 doesn't divide the channels.",
             task=True,
             added_later=True,
+            layers=True,
         ),
     ] = "refuse"
     clients: Annotated[
@@ -198,7 +203,8 @@ class Config:
     rounds: Annotated[int, Meaning("training", "Number of rounds.", task=True, range=_COUNT)] = 200
     epochs: Annotated[int, Meaning("training", "Passes of a client over its samples in a round.", range=_COUNT)] = 5
     batch_size: Annotated[
-        int | None, Meaning("training", "Samples in a local step. By default the data set's own.", range=_COUNT)
+        int | None,
+        Meaning("training", "Samples in a local step. By default the data set's own.", layers=True, range=_COUNT),
     ] = None
     batching: Annotated[
         Literal["top-up", "short", "replacement"],
@@ -208,6 +214,7 @@ class Config:
             "random ones; short: the same order, and a last batch of what is left; replacement: every sample drawn "
             "with replacement.",
             added_later=True,
+            layers=True,
         ),
     ] = "top-up"
     learning_rate: Annotated[float, Meaning("training", "Local learning rate in the first round.")] = 0.1
@@ -221,7 +228,10 @@ class Config:
     augmentation: Annotated[
         str | None,
         Meaning(
-            "training", "Augmentation of training images: none or flip-crop. By default the data set's own.", names=True
+            "training",
+            "Augmentation of training images: none or flip-crop. By default the data set's own.",
+            names=True,
+            layers=True,
         ),
     ] = None
     local_steps: Annotated[
@@ -407,6 +417,7 @@ class Config:
             "GPU's matrix units. By default bf16 for the batched engine on a GPU, and float32 elsewhere.",
             instead="all runs share it",
             beside_specification=True,
+            layers=True,
         ),
     ] = None
     backend: Annotated[
@@ -485,6 +496,10 @@ class Config:
         """Whether clients are trained by the batched engine on a GPU."""
         return self.engine == "batched" and self.device.startswith("cuda")
 
+    def usual_precision(self) -> Literal["bf16", "float32"]:
+        """The precision where none was given."""
+        return "bf16" if self.runs_kernels() else "float32"
+
     def flat(self) -> dict[str, Any]:
         """All settings by name, the algorithm's own among them, without those that are left to a default."""
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "hyperparameters"}
@@ -516,6 +531,7 @@ SETTINGS = declared(Config)
 ENVIRONMENT_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.identity is Identity.ENVIRONMENT)
 LIMIT_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.identity is Identity.LIMIT)
 PARTITION_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.partition)
+LAYER_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.layers)
 TASK_SETTINGS = names_where(SETTINGS, lambda meaning: meaning.task)
 BESIDE_SPECIFICATIONS = names_where(SETTINGS, lambda meaning: meaning.beside_specification)
 COMPONENTS = names_where(SETTINGS, lambda meaning: meaning.objects)

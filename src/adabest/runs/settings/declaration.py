@@ -81,6 +81,7 @@ class Meaning:
         task: Whether it says what is learnt, from whom, for how long or who judges it. Tuning never varies it, since
             points of different tasks can't be compared.
         partition: Whether the partition of the data depends on it.
+        layers: Whether it depends on it how a model's layers are computed.
         beside_specification: Whether it may be given beside a specification of the paper, which fixes all others.
         names: Whether it may hold names of the form ``module:attribute``, which are imported.
         objects: The classes whose objects Python may give in place of a name, as ``module:attribute``.
@@ -98,6 +99,7 @@ class Meaning:
     instead: str = ""
     task: bool = False
     partition: bool = False
+    layers: bool = False
     beside_specification: bool = False
     names: bool = False
     objects: tuple[str, ...] = ()
