@@ -261,6 +261,50 @@ def test_a_server_that_is_killed_goes_on_from_its_checkpoint(name: str, when: st
     assert found.local_results() == expected.local_results()
 
 
+@pytest.mark.parametrize("commit", ["sent", "confirmed"])
+def test_an_order_that_is_carried_out_too_late_takes_no_state_away(commit: str, tmp_path: Path) -> None:
+    """A slow node may still be at an order that the server has gone on without."""
+
+    def run(name: str, *, late: bool) -> adabest.Run:
+        held_up: list[Parcel] = []
+
+        def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel | None:
+            if kind == TRAIN and node == "node 1" and order.facts["round"] == 2:
+                held_up.append(order)
+                return None
+            answer = obey(order)
+            if kind == TRAIN and node == "node 1" and order.facts["round"] == 3 and late:
+                faults = obey(*held_up).facts["faults"].values()
+                assert len(faults) == 3
+                assert all("is of round 3 already, so this order has come too late" in one for one in faults)
+            return answer
+
+        settings = SETTINGS | {"participation": 1.0, "state_commit": commit}
+        return federated(quick(wires(tmp_path / name, settings, harm=harm)))
+
+    found, expected = run("late", late=True), run("lost", late=False)
+    assert {one.round for one in found.rejections} == {2}
+    assert models_equal(found, expected)
+
+
+def test_an_exchange_that_is_carried_out_twice_takes_no_state_away(tmp_path: Path) -> None:
+    """A node that came back may have been asked once more, while its old process is still at work."""
+    first: list[Parcel] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        if kind == TRAIN and name == "node 1" and order.facts["round"] == 3:
+            first.append(order)
+            if order.facts["phase"] == 1:
+                assert not node(first[0]).facts["faults"]
+        return answer
+
+    settings = RUN | {"algorithm": "feddane", "participation": 1.0, "state_commit": "confirmed"}
+    run = federated(wires(tmp_path, settings, harm=harm))
+    assert len(first) == 2
+    assert_equal_runs(run, simulated(tmp_path, settings))
+
+
 def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path: Path) -> None:
     federated(wires(tmp_path, SETTINGS))
     network = wires(tmp_path, SETTINGS)

@@ -152,6 +152,15 @@ def test_a_state_of_another_moment_is_refused(
         files.state_before(7, expected, THREE, confirmed=confirmed)
 
 
+def test_a_later_state_does_not_hinder_those_who_ask_for_a_model_only(tmp_path: Path) -> None:
+    files = StateFiles(tmp_path, RUN_ID)
+    for confirmed, held in ((True, [TWO, Tag(4, 0)]), (False, [Tag(4, 0)])):
+        files.write(7, [state(tag) for tag in held])
+        found = files.state_before(7, TWO, None, confirmed=confirmed)
+        assert found is not None
+        assert found.tag == held[0]
+
+
 @pytest.mark.parametrize(
     ("held", "before", "new", "kept"),
     [
@@ -162,7 +171,9 @@ def test_a_state_of_another_moment_is_refused(
         ([ONE, TWO], ONE, TWO, [ONE, TWO]),  # round 2 is made again
         ([ONE, TWO], TWO, Tag(2, 1), [ONE, TWO, Tag(2, 1)]),
         ([ONE], ONE, Tag(1, 1), [ONE, Tag(1, 1)]),  # its first round
-        ([ONE, TWO, Tag(2, 1)], ONE, TWO, [ONE, TWO]),  # a round of two exchanges is made again
+        ([ONE, TWO, Tag(2, 1)], ONE, TWO, [ONE, TWO, Tag(2, 1)]),  # a round of two exchanges is made again
+        ([ONE, Tag(1, 1)], None, ONE, [ONE, Tag(1, 1)]),  # … which was its first
+        ([TWO], None, THREE, [THREE]),  # the reply of its first round was refused
         ([ONE, TWO, Tag(2, 1)], Tag(2, 1), THREE, [Tag(2, 1), THREE]),
     ],
 )

@@ -201,7 +201,7 @@ class Node:
         files = StateFiles(self._folder, order["run"])
         next_round = Tag(order["round"] + 1, 0)
         confirmed = self._plan.config.state_commit == "confirmed"
-        state = files.state_before(client, after, next_round, confirmed=confirmed)
+        state = files.state_before(client, after, None, confirmed=confirmed)
         if state is None:
             return None
         if message is None:
