@@ -15,6 +15,7 @@ from adabest.errors import InputError
 from adabest.flower.network import Failure, NodesLost
 from adabest.flower.orders import ANNOUNCE, TEST, TRAIN
 from adabest.flower.parcels import Parcel
+from adabest.flower.server import make_run
 from adabest.runs.build import build_parts
 from adabest.runs.settings.resolution import resolve
 
@@ -392,6 +393,28 @@ def test_a_node_that_cannot_take_part_is_an_error_before_the_first_round(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_two_nodes_of_one_name_and_the_same_clients_are_told_of_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    announced: list[Parcel] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        announced.append(node(order))
+        return announced[0] if name == "node 1" else announced[-1]
+
+    def heard(words: str) -> None:
+        said.append(words)
+        if "waiting" in words:
+            raise Killed
+
+    network = wires(tmp_path, SETTINGS, harm=harm)
+    with pytest.raises(Killed):
+        make_run(network.project, network.run_config, network, heard)
+    assert [line.partition(",")[0] for line in said if "node 0" in line] == [
+        "node 0 has 4 clients with 569 samples",
+        "node 0 is at two addresses",
+    ]
+
+
 def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
     network = wires(tmp_path, SETTINGS)
     network.run_config = {**network.run_config, "learning_rate": 0.2}
@@ -399,6 +422,36 @@ def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
         InputError, match="node 0: it has other settings, or another version of adabest, than the server"
     ):
         federated(network)
+
+
+class WithStranger(Wires):
+    """A network that carries answers in its own time, with a node which never says who it is, and then one less."""
+
+    collected = 0
+
+    def present(self) -> list[int]:
+        return [*super().present(), 99] if self.sent[-1:] and self.sent[-1][0] == TRAIN else super().present()
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        self.collected = 0
+        known = {address: parcel for address, parcel in parcels.items() if address != 99}
+        return super().send(kind, known, seconds) | ({"unanswered": 99} if 99 in parcels else {})
+
+    def collect(self, tickets: Collection[str]) -> dict[str, Parcel | Failure]:
+        self.collected += 1
+        return super().collect(tickets) if self.collected > 2 else {}
+
+
+def test_a_stranger_that_does_not_answer_holds_no_round_up(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            network.addresses[1] = None
+        return node(order)
+
+    settings = SETTINGS | {"participation": 1.0, "rounds": 3}
+    network = quick(wires(tmp_path, settings, harm=harm, kind=WithStranger))
+    run = federated(network)
+    assert {(one.round, one.client) for one in run.rejections} == {(3, 1), (3, 4), (3, 7)}
 
 
 def test_a_latecomer_is_told_of_and_left_alone(tmp_path: Path) -> None:
