@@ -415,6 +415,14 @@ def test_two_nodes_of_one_name_and_the_same_clients_are_told_of_once(tmp_path: P
     ]
 
 
+def test_a_node_that_cannot_write_states_cannot_take_part(tmp_path: Path) -> None:
+    (tmp_path / "states-1").write_text("a file in the folder's place")
+    with pytest.raises(
+        InputError, match=r"node 1: it can't write the states of its clients to .*states-1: .*; start it"
+    ):
+        federated(wires(tmp_path, SETTINGS))
+
+
 def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
     network = wires(tmp_path, SETTINGS)
     network.run_config = {**network.run_config, "learning_rate": 0.2}

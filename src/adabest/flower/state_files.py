@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -187,6 +188,23 @@ class StateFiles:
             )
         have = " and ".join(state.tag.words() for state in found)
         return f"its state is {have}, not {expected.words()}, in {self.path(client)}; bring back the file that is"
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuses a folder in which no state can be written.
+
+    Raises:
+        InputError: With the folder, and what would be right.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"it can't write the states of its clients to {folder}: {error.strerror}; start it with another state-dir "
+            "in --node-config"
+        ) from error
 
 
 def checked(state: State, kind: type[Any], like: Tensor, path: Path) -> Any:
