@@ -234,6 +234,19 @@ def test_a_federation_without_nodes_ends_and_goes_on_when_they_are_back(tmp_path
     assert f"goes on with the run in {tmp_path / 'run'}" in said
 
 
+@pytest.mark.parametrize("commit", ["sent", "confirmed"])
+def test_a_round_whose_clients_are_all_at_a_silent_node_changes_nothing(commit: str, tmp_path: Path) -> None:
+    settings = SETTINGS | {"participation": 0.1, "rounds": 6, "evaluate_every": 1, "state_commit": commit}
+    harm = losing(lambda kind, name, order: kind == TRAIN and name == "node 1")
+    run = federated(quick(wires(tmp_path, settings, harm=harm)))
+    assert run.status == "finished"
+    alone = {one.round for one in run.rejections}
+    assert alone
+    losses = [row["cloud_loss"] for row in run.metrics]
+    changed_in = {number + 1 for number in range(1, 6) if losses[number] != losses[number - 1]}
+    assert changed_in == {2, 3, 4, 5, 6} - alone
+
+
 class Killed(BaseException):
     """The end of a server, without a word."""
 

@@ -195,6 +195,11 @@ class Roll:
         answers |= dict.fromkeys(waiting.values(), late)
         return answers | {name: f"{late}: {reason}" for name, reason in lost.items()}
 
+    def reaches_others(self, names: Collection[str]) -> bool:
+        """Whether other nodes than these are there."""
+        present = self._network.present()
+        return any(place in present for name, place in self._addresses.items() if name not in names)
+
     def _reachable(self, names: Collection[str]) -> dict[int, str]:
         """The addresses of those nodes that are there, with their names. New addresses are asked whose they are."""
         present = self._network.present()

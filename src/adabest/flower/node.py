@@ -168,11 +168,16 @@ class Node:
         samples = np.concatenate([held_out.of(client) for client in clients])
         judged = [task.judge_by_client(model, samples, held_out.samples[clients]) for model in models]
         values = [one.values for one in judged]
+        faults = dict[str, str]()
         if order["own"]:
             own = np.full((len(clients), len(task.metrics)), np.nan)
             message = self._message_of_next_round(order, parcel, like, private)
             for place, (client, after) in enumerate(expected.items()):
-                model = self._own_model(order, client, after, message, like)
+                try:
+                    model = self._own_model(order, client, after, message, like)
+                except InputError as error:  # the models of the server can be judged all the same
+                    faults[str(client)] = str(error)
+                    continue
                 if model is not None:
                     chosen, count = held_out.of(client), held_out.samples[[client]]
                     own[place] = task.judge_by_client(model, chosen, count).values[0]
@@ -184,6 +189,7 @@ class Node:
             values=[
                 [[or_none(number) for number in own[place].tolist()] for own in values] for place in range(len(clients))
             ],
+            faults=faults,
         )
         return Parcel(answer)
 

@@ -133,7 +133,10 @@ class NodeEngine:
             scores |= {own.client: own for own in _scores_in(facts, there)}
             given = {client: facts["faults"].get(str(client)) for client in clients if client not in there}
             absent |= {client: shortened(why or "no reply") for client, why in given.items()}
-        if not replies and all(isinstance(found[node], str) for node in shares):
+        # A round without replies is one that changes nothing. Without this, a node that is gone for good would end the
+        # run for good: the round that is made again has the same cohort.
+        is_silent = all(isinstance(found[node], str) for node in shares)
+        if is_silent and not self._roll.reaches_others(shares):
             why = "; ".join(f"{node}: {found[node]}" for node in shares)
             raise NodesLost(f"no node has answered in round {request.context.round}: {why}")
         return self._received(request, replies, steps, scores, absent)
@@ -300,6 +303,11 @@ class NodeTests:
                 faults[node] = str(error)
         for node, fault in faults.items():
             self._roll.say(f"{node} has not tested the models: {fault}")
+        for node, given in answers.items():
+            for client in shares[node]:
+                if str(client) in given["faults"]:
+                    why = shortened(given["faults"][str(client)])
+                    self._roll.say(f"{node} has not tested the own model of client {client}: {why}")
         if not answers:
             why = "; ".join(f"{node}: {fault}" for node, fault in faults.items())
             raise NodesLost(f"no node has tested the models: {why}")
