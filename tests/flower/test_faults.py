@@ -56,6 +56,14 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Parcel], Parcel | Failure | None], str]] 
         lambda answer: Parcel({**answer.facts, "steps": "many"}, answer.vectors, answer.numbers),
         "steps",
     ),
+    "an accuracy that can't be": (
+        lambda answer: Parcel(
+            {**answer.facts, "scores": [[one[0], 7.0, *one[2:]] for one in answer.facts["scores"]]},
+            answer.vectors,
+            answer.numbers,
+        ),
+        "its answer has an accuracy of 7; it should be between 0 and 1",
+    ),
     "no facts": (lambda answer: Parcel({}, answer.vectors, answer.numbers), "lacks"),
     "a refusal": (lambda answer: Parcel({"refused": "the disk\x1b[2J is full"}), "the disk [2J is full"),
     "an error of the network": (lambda answer: Failure("Flower's error 2: no app", is_final=True), "no app"),
@@ -366,6 +374,10 @@ def test_nodes_that_do_not_test_are_left_out_of_the_tests(silent: list[str], tmp
         lambda facts: {**facts, "values": facts["values"][:-1]},
         lambda facts: {**facts, "losses": []},
         lambda facts: {**facts, "sums": [[1.0]] * 3 + [[1.0, 2.0]]},
+        lambda facts: {**facts, "sums": [[one[0] + 1e6, *one[1:]] for one in facts["sums"]]},
+        lambda facts: {**facts, "sums": [[-number for number in one] for one in facts["sums"]]},
+        lambda facts: {**facts, "sums": [[*one, 1.0] for one in facts["sums"]]},
+        lambda facts: {**facts, "values": [[[7.0] for _ in one] for one in facts["values"]]},
         lambda facts: {},
     ],
 )
