@@ -19,6 +19,7 @@ import tomli_w
 BIN = Path(sys.executable).parent
 PATIENCE = 600.0
 _AS_INSTALLED = "--disable-runtime-dependency-installation"
+_STARTED = "Successfully started run "
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -190,6 +191,14 @@ class Loopback:
             command += ["--federation-config", f"num-supernodes={self.nodes}"]
         pairs = [f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in settings.items()]
         self.start(name, [*command, *(["--run-config", " ".join(pairs)] if pairs else [])])
+
+    def stop(self, name: str) -> None:
+        """Has Flower stop the run that was submitted as ``name``, and waits until its server has ended."""
+        self.wait_for(_STARTED, name)
+        number = self.log(name).rpartition(_STARTED)[2].split()[0]
+        self._flwr(["stop", number, "federation"])
+        leader = self.processes["superlink"].pid
+        wait_until(lambda: not any("flwr-serverapp" in _command(pid) for pid in tree(leader)), "the end of the server")
 
     def log(self, name: str) -> str:
         """What a process has printed so far."""

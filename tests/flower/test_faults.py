@@ -15,6 +15,7 @@ from adabest.errors import InputError
 from adabest.flower.network import Failure, NodesLost
 from adabest.flower.orders import ANNOUNCE, TEST, TRAIN
 from adabest.flower.parcels import Parcel
+from adabest.flower.server import make_run
 from adabest.runs.build import build_parts
 from adabest.runs.settings.resolution import resolve
 
@@ -54,6 +55,14 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Parcel], Parcel | Failure | None], str]] 
     "facts of another type": (
         lambda answer: Parcel({**answer.facts, "steps": "many"}, answer.vectors, answer.numbers),
         "steps",
+    ),
+    "an accuracy that can't be": (
+        lambda answer: Parcel(
+            {**answer.facts, "scores": [[one[0], 7.0, *one[2:]] for one in answer.facts["scores"]]},
+            answer.vectors,
+            answer.numbers,
+        ),
+        "its answer has an accuracy of 7; it should be between 0 and 1",
     ),
     "no facts": (lambda answer: Parcel({}, answer.vectors, answer.numbers), "lacks"),
     "a refusal": (lambda answer: Parcel({"refused": "the disk\x1b[2J is full"}), "the disk [2J is full"),
@@ -233,6 +242,19 @@ def test_a_federation_without_nodes_ends_and_goes_on_when_they_are_back(tmp_path
     assert f"goes on with the run in {tmp_path / 'run'}" in said
 
 
+@pytest.mark.parametrize("commit", ["sent", "confirmed"])
+def test_a_round_whose_clients_are_all_at_a_silent_node_changes_nothing(commit: str, tmp_path: Path) -> None:
+    settings = SETTINGS | {"participation": 0.1, "rounds": 6, "evaluate_every": 1, "state_commit": commit}
+    harm = losing(lambda kind, name, order: kind == TRAIN and name == "node 1")
+    run = federated(quick(wires(tmp_path, settings, harm=harm)))
+    assert run.status == "finished"
+    alone = {one.round for one in run.rejections}
+    assert alone
+    losses = [row["cloud_loss"] for row in run.metrics]
+    changed_in = {number + 1 for number in range(1, 6) if losses[number] != losses[number - 1]}
+    assert changed_in == {2, 3, 4, 5, 6} - alone
+
+
 class Killed(BaseException):
     """The end of a server, without a word."""
 
@@ -259,6 +281,50 @@ def test_a_server_that_is_killed_goes_on_from_its_checkpoint(name: str, when: st
     found, expected = federated(wires(tmp_path, settings)), simulated(tmp_path, settings)
     assert_equal_runs(found, expected)
     assert found.local_results() == expected.local_results()
+
+
+@pytest.mark.parametrize("commit", ["sent", "confirmed"])
+def test_an_order_that_is_carried_out_too_late_takes_no_state_away(commit: str, tmp_path: Path) -> None:
+    """A slow node may still be at an order that the server has gone on without."""
+
+    def run(name: str, *, late: bool) -> adabest.Run:
+        held_up: list[Parcel] = []
+
+        def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel | None:
+            if kind == TRAIN and node == "node 1" and order.facts["round"] == 2:
+                held_up.append(order)
+                return None
+            answer = obey(order)
+            if kind == TRAIN and node == "node 1" and order.facts["round"] == 3 and late:
+                faults = obey(*held_up).facts["faults"].values()
+                assert len(faults) == 3
+                assert all("is of round 3 already, so this order has come too late" in one for one in faults)
+            return answer
+
+        settings = SETTINGS | {"participation": 1.0, "state_commit": commit}
+        return federated(quick(wires(tmp_path / name, settings, harm=harm)))
+
+    found, expected = run("late", late=True), run("lost", late=False)
+    assert {one.round for one in found.rejections} == {2}
+    assert models_equal(found, expected)
+
+
+def test_an_exchange_that_is_carried_out_twice_takes_no_state_away(tmp_path: Path) -> None:
+    """A node that came back may have been asked once more, while its old process is still at work."""
+    first: list[Parcel] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        if kind == TRAIN and name == "node 1" and order.facts["round"] == 3:
+            first.append(order)
+            if order.facts["phase"] == 1:
+                assert not node(first[0]).facts["faults"]
+        return answer
+
+    settings = RUN | {"algorithm": "feddane", "participation": 1.0, "state_commit": "confirmed"}
+    run = federated(wires(tmp_path, settings, harm=harm))
+    assert len(first) == 2
+    assert_equal_runs(run, simulated(tmp_path, settings))
 
 
 def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path: Path) -> None:
@@ -308,6 +374,10 @@ def test_nodes_that_do_not_test_are_left_out_of_the_tests(silent: list[str], tmp
         lambda facts: {**facts, "values": facts["values"][:-1]},
         lambda facts: {**facts, "losses": []},
         lambda facts: {**facts, "sums": [[1.0]] * 3 + [[1.0, 2.0]]},
+        lambda facts: {**facts, "sums": [[one[0] + 1e6, *one[1:]] for one in facts["sums"]]},
+        lambda facts: {**facts, "sums": [[-number for number in one] for one in facts["sums"]]},
+        lambda facts: {**facts, "sums": [[*one, 1.0] for one in facts["sums"]]},
+        lambda facts: {**facts, "values": [[[7.0] for _ in one] for one in facts["values"]]},
         lambda facts: {},
     ],
 )
@@ -348,6 +418,36 @@ def test_a_node_that_cannot_take_part_is_an_error_before_the_first_round(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_two_nodes_of_one_name_and_the_same_clients_are_told_of_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    announced: list[Parcel] = []
+
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        announced.append(node(order))
+        return announced[0] if name == "node 1" else announced[-1]
+
+    def heard(words: str) -> None:
+        said.append(words)
+        if "waiting" in words:
+            raise Killed
+
+    network = wires(tmp_path, SETTINGS, harm=harm)
+    with pytest.raises(Killed):
+        make_run(network.project, network.run_config, network, heard)
+    assert [line.partition(",")[0] for line in said if "node 0" in line] == [
+        "node 0 has 4 clients with 569 samples",
+        "node 0 is at two addresses",
+    ]
+
+
+def test_a_node_that_cannot_write_states_cannot_take_part(tmp_path: Path) -> None:
+    (tmp_path / "states-1").write_text("a file in the folder's place")
+    with pytest.raises(
+        InputError, match=r"node 1: it can't write the states of its clients to .*states-1: .*; start it"
+    ):
+        federated(wires(tmp_path, SETTINGS))
+
+
 def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
     network = wires(tmp_path, SETTINGS)
     network.run_config = {**network.run_config, "learning_rate": 0.2}
@@ -355,6 +455,36 @@ def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
         InputError, match="node 0: it has other settings, or another version of adabest, than the server"
     ):
         federated(network)
+
+
+class WithStranger(Wires):
+    """A network that carries answers in its own time, with a node which never says who it is, and then one less."""
+
+    collected = 0
+
+    def present(self) -> list[int]:
+        return [*super().present(), 99] if self.sent[-1:] and self.sent[-1][0] == TRAIN else super().present()
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        self.collected = 0
+        known = {address: parcel for address, parcel in parcels.items() if address != 99}
+        return super().send(kind, known, seconds) | ({"unanswered": 99} if 99 in parcels else {})
+
+    def collect(self, tickets: Collection[str]) -> dict[str, Parcel | Failure]:
+        self.collected += 1
+        return super().collect(tickets) if self.collected > 2 else {}
+
+
+def test_a_stranger_that_does_not_answer_holds_no_round_up(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            network.addresses[1] = None
+        return node(order)
+
+    settings = SETTINGS | {"participation": 1.0, "rounds": 3}
+    network = quick(wires(tmp_path, settings, harm=harm, kind=WithStranger))
+    run = federated(network)
+    assert {(one.round, one.client) for one in run.rejections} == {(3, 1), (3, 4), (3, 7)}
 
 
 def test_a_latecomer_is_told_of_and_left_alone(tmp_path: Path) -> None:

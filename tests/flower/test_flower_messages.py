@@ -19,7 +19,7 @@ from adabest.flower.server import make_run
 
 pytest.importorskip("flwr", reason="Flower isn't installed: make federation has an environment with it")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.mod import (
     LocalDpMod,
@@ -30,7 +30,7 @@ from flwr.clientapp.mod import (
 )
 from grid_here import GridHere
 
-from adabest.flower.apps import client_app
+from adabest.flower.apps import client_app, server_app
 from adabest.flower.grid import FlowerNetwork, to_parcel, to_records
 
 
@@ -41,6 +41,21 @@ def test_a_parcel_arrives_as_it_was_sent() -> None:
     assert found.facts == parcel.facts
     assert all(torch.equal(one, two) for one, two in zip(found.vectors, vectors, strict=True))
     assert found.numbers == parcel.numbers
+
+
+def test_a_vector_of_the_other_byte_order_arrives() -> None:
+    """So NumPy writes it on a machine that is big-endian."""
+    sent = np.arange(6, dtype=np.dtype("float32").newbyteorder("S")).reshape(2, 3)
+    (found,) = to_parcel(records(ArrayRecord({"0": Array(sent)}))).vectors
+    assert torch.equal(found, torch.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize("out", [{"out": "runs/first"}, {}])
+def test_a_run_in_a_relative_folder_is_refused(out: dict[str, Any]) -> None:
+    context = Context(0, 0, {}, RecordDict(), out)
+    grid: Any = GridHere(client_app(project_on(DATA)), out, [])
+    with pytest.raises(InputError, match=r"out = 'runs/\w+' should be an absolute path, as in out = '/.*/runs/\w+'"):
+        server_app(project_on(DATA))(grid, context)
 
 
 def records(vectors: ArrayRecord | None = None, facts: str = "{}", numbers: dict[str, Any] | None = None) -> RecordDict:

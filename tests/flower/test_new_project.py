@@ -48,7 +48,8 @@ def test_a_project_is_written(
 
 def test_the_projects_own_test_passes(tmp_path: Path) -> None:
     new_flower_app(str(tmp_path / "mine"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    # `python -m pytest` would add the project to the path; `pytest`, which its pages name, doesn't.
+    command = [sys.executable, "-c", "import sys, pytest; sys.path.pop(0); sys.exit(pytest.console_main())", "-q"]
     done = subprocess.run(command, cwd=tmp_path / "mine", capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
@@ -84,5 +85,10 @@ def test_keys_are_made_for_the_server_and_every_node(tmp_path: Path) -> None:
     assert all((folder / "keys" / name).stat().st_mode & 0o077 == 0 for name in ("ca.key", "server.key", "node0"))
     named = tomllib.loads((folder / "flower" / "config.toml").read_text())["superlink"]["federation"]
     assert named == {"address": "server.example.org:8888", "root-certificates": f"{folder}/keys/ca.crt"}
+    before = {name: (folder / "keys" / name).read_bytes() for name in keys}
+    again = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "keys/ has keys already" in again.stderr
+    assert before == {path.name: path.read_bytes() for path in (folder / "keys").iterdir()}
     shown = ["openssl", "verify", "-verify_hostname", "server.example.org", "-CAfile", "keys/ca.crt", "keys/server.pem"]
     assert subprocess.run(shown, cwd=folder, check=True, capture_output=True, text=True).stdout.endswith("OK\n")

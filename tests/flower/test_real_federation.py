@@ -154,6 +154,15 @@ def test_a_server_that_is_killed_goes_on_from_its_checkpoint(trial: Federation, 
     assert "goes on with the run" in trial.log("run server")
 
 
+def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(trial: Federation, tmp_path: Path) -> None:
+    settings = second_round(trial, tmp_path / "stopped")
+    trial.stop("run stopped")
+    trial.wait_for_end("run stopped")
+    assert adabest.load(tmp_path / "stopped").status not in ("finished", "diverged")
+    begun(trial, tmp_path / "stopped", algorithm="scaffold")
+    assert_equal_runs(ended(trial, tmp_path / "stopped"), simulated(tmp_path, settings))
+
+
 def test_a_superlink_that_is_restarted_finds_its_nodes_again(trial: Federation, tmp_path: Path) -> None:
     settings = second_round(trial, tmp_path / "link")
     trial.kill("superlink")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import RUN, federated, wires
+from federations import DATA, RUN, federated, project_on, wires
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,6 +152,15 @@ def test_a_state_of_another_moment_is_refused(
         files.state_before(7, expected, THREE, confirmed=confirmed)
 
 
+def test_a_later_state_does_not_hinder_those_who_ask_for_a_model_only(tmp_path: Path) -> None:
+    files = StateFiles(tmp_path, RUN_ID)
+    for confirmed, held in ((True, [TWO, Tag(4, 0)]), (False, [Tag(4, 0)])):
+        files.write(7, [state(tag) for tag in held])
+        found = files.state_before(7, TWO, None, confirmed=confirmed)
+        assert found is not None
+        assert found.tag == held[0]
+
+
 @pytest.mark.parametrize(
     ("held", "before", "new", "kept"),
     [
@@ -162,7 +171,9 @@ def test_a_state_of_another_moment_is_refused(
         ([ONE, TWO], ONE, TWO, [ONE, TWO]),  # round 2 is made again
         ([ONE, TWO], TWO, Tag(2, 1), [ONE, TWO, Tag(2, 1)]),
         ([ONE], ONE, Tag(1, 1), [ONE, Tag(1, 1)]),  # its first round
-        ([ONE, TWO, Tag(2, 1)], ONE, TWO, [ONE, TWO]),  # a round of two exchanges is made again
+        ([ONE, TWO, Tag(2, 1)], ONE, TWO, [ONE, TWO, Tag(2, 1)]),  # a round of two exchanges is made again
+        ([ONE, Tag(1, 1)], None, ONE, [ONE, Tag(1, 1)]),  # … which was its first
+        ([TWO], None, THREE, [THREE]),  # the reply of its first round was refused
         ([ONE, TWO, Tag(2, 1)], Tag(2, 1), THREE, [Tag(2, 1), THREE]),
     ],
 )
@@ -216,6 +227,24 @@ def test_a_lost_state_is_told_of_and_its_client_is_left_out(commit: str, tmp_pat
     assert run.status == "finished"
     assert [(one.round, one.client) for one in run.rejections] == [(3, 4), (4, 4)]
     assert run.rejections[0].reason.startswith("node 1: its state of round 2 is missing: there is no ")
+
+
+def test_a_client_whose_state_is_lost_still_tests_the_models_of_the_server(tmp_path: Path) -> None:
+    def lose(order: Parcel) -> None:
+        for path in (tmp_path / "states-1").rglob("client-4.state"):
+            path.unlink()
+
+    said: list[str] = []
+    settings = RUN | {"algorithm": "adabest", "participation": 1.0, "local_test": 0.2}
+    run = federated(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=tampering(lose)), said)
+    results = run.local_results()
+    assert all(value is not None for value in results["global_accuracy"])
+    own = dict(zip(results["client"], results["own_accuracy"], strict=True))
+    assert [client for client, value in own.items() if value is None] == [4]
+    (line,) = (line for line in said if "tested" in line)
+    assert line.startswith(
+        "node 1 has not tested the own model of client 4: its state of round 2 is missing: there is no "
+    )
 
 
 def test_a_state_of_an_earlier_round_is_not_used(tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
 """ServerApp and ClientApp of a project, as Flower starts them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from flwr.serverapp import Grid, ServerApp
 
-from adabest.errors import AdabestError
+from adabest.errors import AdabestError, InputError
 from adabest.flower.grid import FlowerNetwork, to_parcel, to_records
 from adabest.flower.node import Node
-from adabest.flower.project import Project
+from adabest.flower.project import Project, Terms
 from adabest.flower.server import make_run
 
 
@@ -28,6 +30,7 @@ def server_app(project: Project) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
+            _refuse_relative_out(context.run_config)
             folder = make_run(project, context.run_config, FlowerNetwork(grid), tell)
         except AdabestError as error:
             tell(str(error))
@@ -65,6 +68,20 @@ def client_app(project: Project, mods: Sequence[Mod] = ()) -> ClientApp:
         return answer("evaluate", message, context)
 
     return app
+
+
+def _refuse_relative_out(run_config: Mapping[str, Any]) -> None:
+    """Refuses a folder that another SuperLink, started elsewhere, wouldn't find: it would begin the run again.
+
+    Raises:
+        InputError: With what would be right.
+    """
+    out = run_config.get("out", Terms.out)
+    if isinstance(out, str) and out and not Path(out).is_absolute():
+        raise InputError(
+            f"out = {out!r} should be an absolute path, as in out = {str(Path(out).absolute())!r}: the server works in "
+            "the folder in which the SuperLink was started"
+        )
 
 
 def tell(words: str) -> None:

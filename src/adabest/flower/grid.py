@@ -110,7 +110,7 @@ def _vector(array: Array) -> torch.Tensor:
         raise InputError(f"a vector can't be read: {error}") from error
     if values.dtype.name not in _TYPES:
         raise InputError(f"a vector is of type {values.dtype}, which no model has")
-    return torch.from_numpy(values.copy())
+    return torch.from_numpy(values.astype(values.dtype.newbyteorder("="), order="C"))
 
 
 def _numbers(name: str, values: Any) -> list[float]:

@@ -74,6 +74,13 @@ class Member(NamedTuple):
     held_out: tuple[int, ...]
 
 
+class _Asked(NamedTuple):
+    """A node that was asked for its name and clients, and when its answer isn't worth waiting for any more."""
+
+    address: int
+    until: float
+
+
 class Roll:
     """The nodes of a federation, and how they are reached.
 
@@ -108,6 +115,7 @@ class Roll:
         self._members: dict[str, Member] = {}
         self._addresses: dict[str, int] = {}
         self._strangers: set[int] = set()
+        self._asked: dict[str, _Asked] = {}
         self._nodes: dict[int, str] = {}
 
     @property
@@ -126,14 +134,15 @@ class Roll:
             InputError: If a node can't take part, or two have a client of the same number.
         """
         told = 0.0
-        while len(self._members) < wanted:
+        while True:
             self.heartbeat()
             self._meet(self._network.present(), is_beginning=True)
-            if len(self._members) >= wanted:
+            if len(self._members) >= wanted and not self._asked:
                 break
             if time.monotonic() - told >= _TELL_OF_WAITING:
                 told = time.monotonic()
-                self.say(f"waiting for nodes: {len(self._members)} of {wanted} are there")
+                asked = f", {len(self._asked)} haven't told their clients yet" if self._asked else ""
+                self.say(f"waiting for nodes: {len(self._members)} of {wanted} are there{asked}")
             time.sleep(max(self._network.pause, 0.05))
 
     def by_node(self, clients: Iterable[int]) -> dict[str, list[int]]:
@@ -186,6 +195,11 @@ class Roll:
         answers |= dict.fromkeys(waiting.values(), late)
         return answers | {name: f"{late}: {reason}" for name, reason in lost.items()}
 
+    def reaches_others(self, names: Collection[str]) -> bool:
+        """Whether other nodes than these are there."""
+        present = self._network.present()
+        return any(place in present for name, place in self._addresses.items() if name not in names)
+
     def _reachable(self, names: Collection[str]) -> dict[int, str]:
         """The addresses of those nodes that are there, with their names. New addresses are asked whose they are."""
         present = self._network.present()
@@ -194,22 +208,23 @@ class Roll:
         return {place: name for name in names if (place := self._addresses[name]) in present}
 
     def _meet(self, present: Sequence[int], *, is_beginning: bool) -> None:
-        """Asks the nodes at unknown addresses for their names and clients."""
-        known = {*self._addresses.values(), *self._strangers}
-        new = [address for address in present if address not in known]
-        if not new:
-            return
-        order = AnnounceOrder(plan=self._plan)
-        tickets = self._network.send(ANNOUNCE, {address: Parcel(order) for address in new}, self._deadline)
-        ends = time.monotonic() + self._deadline
-        while tickets and time.monotonic() < ends:
-            self.heartbeat()
-            for ticket, found in self._network.collect(tickets).items():
-                self._admit(tickets.pop(ticket), found, is_beginning=is_beginning)
-            if tickets:
-                time.sleep(self._network.pause)
+        """Asks the nodes at unknown addresses for their names and clients, and takes in those that have told them.
 
-    def _admit(self, address: int, found: Parcel | Failure, *, is_beginning: bool) -> None:
+        It waits for none of them: one that doesn't answer would hold up a round in which it has no part.
+        """
+        now = time.monotonic()
+        self._asked = {ticket: own for ticket, own in self._asked.items() if now < own.until}
+        known = {*self._addresses.values(), *self._strangers, *(own.address for own in self._asked.values())}
+        new = [address for address in present if address not in known]
+        if new:
+            order = AnnounceOrder(plan=self._plan)
+            tickets = self._network.send(ANNOUNCE, {address: Parcel(order) for address in new}, self._deadline)
+            until = now + self._deadline
+            self._asked |= {ticket: _Asked(address, until) for ticket, address in tickets.items()}
+        for ticket, found in self._network.collect(self._asked).items():
+            self._admit(self._asked.pop(ticket).address, found, present, is_beginning=is_beginning)
+
+    def _admit(self, address: int, found: Parcel | Failure, present: Collection[int], *, is_beginning: bool) -> None:
         """Takes a node into the roll, or notes its new address."""
         if isinstance(found, Failure):
             self.say(f"the node at address {address} can't be asked for its clients: {shortened(found.words)}")
@@ -235,8 +250,15 @@ class Roll:
             self.say(words)
             self._strangers.add(address)
         elif before is not None:
+            if self._addresses[member.name] in present:
+                self._strangers.add(self._addresses[member.name])
+                self.say(
+                    f"{member.name} is at two addresses, with the same clients; if two nodes were started with one "
+                    "name or one number, give each its own, and start the run again"
+                )
+            else:
+                self.say(f"{member.name} is back")
             self._addresses[member.name] = address
-            self.say(f"{member.name} is back")
         elif is_beginning:
             self._enter(member, address)
         else:

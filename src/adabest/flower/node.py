@@ -43,7 +43,7 @@ from adabest.flower.orders import (
 )
 from adabest.flower.parcels import Parcel, packed, unpacked, whole_models
 from adabest.flower.project import ClientData, NodeConfig, Plan, Project, checked_clients
-from adabest.flower.state_files import State, StateFiles, checked
+from adabest.flower.state_files import State, StateFiles, checked, refuse_unwritable
 from adabest.models.vector import parameters_of
 from adabest.runs.build import BuiltParts, build_parts, make_engine
 from adabest.runs.process_settings import ProcessSettings
@@ -70,8 +70,8 @@ class Node:
         """
         self._project, self._run_config, self._config = project, run_config, node_config
         self.name = _name(node_config)
-        folder = node_config.get("state-dir")
-        self._folder = Path(str(folder)) if folder else platformdirs.user_state_path("adabest") / "federation"
+        folder = node_config.get("state-dir") or platformdirs.user_state_path("adabest") / "federation"
+        self._folder = Path(str(folder)).expanduser().absolute()
 
     def answer(self, kind: str, parcel: Parcel) -> Parcel:
         """Carries out an order. Whatever prevents it becomes a refusal with the reason."""
@@ -117,6 +117,7 @@ class Node:
 
     def _announce(self, parcel: Parcel) -> Parcel:
         self._refuse_other_plan(read(_WHERE, parcel.facts, AnnounceOrder)["plan"])
+        refuse_unwritable(self._folder)  # else each of its clients would be left out of every round
         partition = self._built.partition
         clients = partition.training
         held_out = np.zeros_like(clients) if partition.held_out is None else partition.held_out.samples[clients]
@@ -167,11 +168,16 @@ class Node:
         samples = np.concatenate([held_out.of(client) for client in clients])
         judged = [task.judge_by_client(model, samples, held_out.samples[clients]) for model in models]
         values = [one.values for one in judged]
+        faults = dict[str, str]()
         if order["own"]:
             own = np.full((len(clients), len(task.metrics)), np.nan)
             message = self._message_of_next_round(order, parcel, like, private)
             for place, (client, after) in enumerate(expected.items()):
-                model = self._own_model(order, client, after, message, like)
+                try:
+                    model = self._own_model(order, client, after, message, like)
+                except InputError as error:  # the models of the server can be judged all the same
+                    faults[str(client)] = str(error)
+                    continue
                 if model is not None:
                     chosen, count = held_out.of(client), held_out.samples[[client]]
                     own[place] = task.judge_by_client(model, chosen, count).values[0]
@@ -183,6 +189,7 @@ class Node:
             values=[
                 [[or_none(number) for number in own[place].tolist()] for own in values] for place in range(len(clients))
             ],
+            faults=faults,
         )
         return Parcel(answer)
 
@@ -201,7 +208,7 @@ class Node:
         files = StateFiles(self._folder, order["run"])
         next_round = Tag(order["round"] + 1, 0)
         confirmed = self._plan.config.state_commit == "confirmed"
-        state = files.state_before(client, after, next_round, confirmed=confirmed)
+        state = files.state_before(client, after, None, confirmed=confirmed)
         if state is None:
             return None
         if message is None:

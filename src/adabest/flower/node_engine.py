@@ -1,7 +1,7 @@
 """The engine of a federation: nodes train their clients, and judge models on what these hold out."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from adabest.runs.files.folder import RunFolder
 from adabest.runs.files.manifest import read_manifest
 from adabest.tasks.base import Scores
 from adabest.tasks.classification import ClassificationTask
+from adabest.tasks.objectives.metric import ACCURACY
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class NodeEngine:
                     raise InputError(answer)
                 facts = read_answer("its answer", answer.facts, TrainAnswer)
                 there = _checked_clients(facts, clients, trains=request.work is Work.TRAIN)
+                if request.task.metrics[0] == ACCURACY:
+                    _check_accuracies(one[1] for one in facts["scores"])
                 if there:
                     stacked = unpacked(
                         kind, answer.vectors, answer.numbers, like, private=request.private, clients=len(there)
@@ -133,7 +136,10 @@ class NodeEngine:
             scores |= {own.client: own for own in _scores_in(facts, there)}
             given = {client: facts["faults"].get(str(client)) for client in clients if client not in there}
             absent |= {client: shortened(why or "no reply") for client, why in given.items()}
-        if not replies and all(isinstance(found[node], str) for node in shares):
+        # A round without replies is one that changes nothing. Without this, a node that is gone for good would end the
+        # run for good: the round that is made again has the same cohort.
+        is_silent = all(isinstance(found[node], str) for node in shares)
+        if is_silent and not self._roll.reaches_others(shares):
             why = "; ".join(f"{node}: {found[node]}" for node in shares)
             raise NodesLost(f"no node has answered in round {request.context.round}: {why}")
         return self._received(request, replies, steps, scores, absent)
@@ -260,6 +266,12 @@ class NodeTests:
         told = next(name for name in (GLOBAL, self._score, "aggregate") if name in found_by)
         return {GLOBAL: found_by[told], OWN: found_by[OWN]}
 
+    @functools.cached_property
+    def _count_of_sums(self) -> int:
+        """How many sums metrics are made of."""
+        one = np.ones(1, dtype=np.int64)
+        return len(self._task.judge_by_client(self._task.initial_model(), one - 1, one).sums)
+
     def _message_of_next_round(self) -> Any:
         """The message by which clients tell their personal models; None where the algorithm has none."""
         if not self._has_personal:
@@ -300,6 +312,11 @@ class NodeTests:
                 faults[node] = str(error)
         for node, fault in faults.items():
             self._roll.say(f"{node} has not tested the models: {fault}")
+        for node, given in answers.items():
+            for client in shares[node]:
+                if str(client) in given["faults"]:
+                    why = shortened(given["faults"][str(client)])
+                    self._roll.say(f"{node} has not tested the own model of client {client}: {why}")
         if not answers:
             why = "; ".join(f"{node}: {fault}" for node, fault in faults.items())
             raise NodesLost(f"no node has tested the models: {why}")
@@ -307,11 +324,19 @@ class NodeTests:
 
     def _read(self, answer: Parcel, *, models: int, own: bool, clients: int) -> TestAnswer:
         facts = read_answer("its answer", answer.facts, TestAnswer)
-        metrics, sums = len(self._task.metrics), {len(one) for one in facts["sums"]}
+        metrics, sums = len(self._task.metrics), {len(one) for one in facts["sums"]} - {self._count_of_sums}
         fits = len(facts["losses"]) == len(facts["sums"]) == models and len(facts["values"]) == clients
         fits = fits and all(len(one) == models + own and {len(x) for x in one} <= {metrics} for one in facts["values"])
-        if not fits or len(sums) > 1 or facts["weight"] < 0:
+        if not fits or sums or facts["weight"] < 0:
             raise InputError("its answer hasn't the numbers that were asked for")
+        if ACCURACY in self._task.metrics:
+            place = self._task.metrics.index(ACCURACY)
+            _check_accuracies(row[place] for one in facts["values"] for row in one)
+            for one in facts["sums"]:  # the accuracy of all nodes is a ratio of such sums
+                if any(number is not None and number < 0 for number in one):
+                    raise InputError("its answer has sums below 0")
+                summed = torch.tensor([or_nan(number) for number in one], dtype=torch.float64)
+                _check_accuracies([float(self._task.objective.values(summed)[place])])
         return facts
 
     def _put_together(
@@ -359,6 +384,17 @@ def _checked_clients(facts: TrainAnswer, asked: Sequence[int], *, trains: bool) 
     if len(lengths) > 1 or any(len(one) != 4 for one in facts["scores"]) or any(own < 0 for own in facts["steps"]):
         raise InputError("its answer should have steps and scores for each client")
     return there
+
+
+def _check_accuracies(values: Iterable[float | None]) -> None:
+    """Checks accuracies that a node tells: one that can't be makes files of results that nobody can read.
+
+    Raises:
+        InputError: If one isn't between 0 and 1.
+    """
+    for value in values:
+        if value is not None and (value < 0 or value > 1):
+            raise InputError(f"its answer has an accuracy of {value:g}; it should be between 0 and 1")
 
 
 def _scores_in(facts: TrainAnswer, clients: Sequence[int]) -> Iterator[ClientScores]:

@@ -129,12 +129,14 @@ class TestAnswer(TypedDict):
         losses: The mean loss of each model on it.
         sums: What it adds to the sums that metrics are made of, for each model.
         values: For each client the metrics of each model, and those of its own model last, if it was asked for.
+        faults: Why own models couldn't be judged, by client.
     """
 
     weight: float
     losses: list[float | None]
     sums: list[list[float | None]]
     values: list[list[list[float | None]]]
+    faults: dict[str, str]
 
 
 class Refusal(TypedDict):

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -136,17 +137,21 @@ class StateFiles:
             before: The state that the new one was made from.
             new: The new one.
         """
-        # A server that was killed in a later exchange makes the round again, from its beginning.
-        begun = [] if new.tag.phase == 0 else [own for own in self.read(client) if own.tag.round < new.tag.round]
-        return [*begun, *([] if before is None else [before]), new]
+        # A server that was killed in a later exchange makes the round again, from its beginning. A node that came back
+        # may have been asked once more, while its old process is still at work on an earlier exchange of the round.
+        found = self.read(client)
+        begun = [own for own in found if own.tag.round < new.tag.round] if before is not None and new.tag.phase else []
+        same = [own for own in found if own.tag.round == new.tag.round]
+        states = {own.tag: own for own in [*begun, *same, *([] if before is None else [before]), new]}
+        return [states[tag] for tag in sorted(states)]
 
-    def state_before(self, client: int, expected: Tag, order: Tag, *, confirmed: bool) -> State | None:
+    def state_before(self, client: int, expected: Tag, order: Tag | None, *, confirmed: bool) -> State | None:
         """The state that a client goes on from; None for a fresh one.
 
         Args:
             client: The client.
             expected: The last phase of which the server has its reply, or has accepted it, if states are confirmed.
-            order: The phase that it is asked for.
+            order: The phase that it is asked to train in; None if it is asked for its own model only.
             confirmed: Whether the state must be that of ``expected``; else a later one counts, too, whose reply was
                 lost.
 
@@ -155,7 +160,7 @@ class StateFiles:
         """
         found = self.read(client)
         there = {state.tag: state for state in found}
-        if found and found[-1].tag.round > order.round:
+        if order is not None and found and found[-1].tag.round > order.round:
             raise InputError(f"its state is {found[-1].tag.words()} already, so this order has come too late")
         if expected in there and (confirmed or len(found) == 1):
             return there[expected]
@@ -166,9 +171,9 @@ class StateFiles:
             latest = found[-1].tag if found else NEVER
             if latest == NEVER == expected:
                 return None
-            if expected < latest < order:
+            if expected < latest and (order is None or latest < order):
                 return found[-1]
-            if latest >= order:
+            if order is not None and latest >= order:
                 raise InputError(
                     f"its state is {latest.words()} already, so it can't train in this round again; with "
                     "state-commit = confirmed it would have kept the state before"
@@ -183,6 +188,23 @@ class StateFiles:
             )
         have = " and ".join(state.tag.words() for state in found)
         return f"its state is {have}, not {expected.words()}, in {self.path(client)}; bring back the file that is"
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuses a folder in which no state can be written.
+
+    Raises:
+        InputError: With the folder, and what would be right.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"it can't write the states of its clients to {folder}: {error.strerror}; start it with another state-dir "
+            "in --node-config"
+        ) from error
 
 
 def checked(state: State, kind: type[Any], like: Tensor, path: Path) -> Any:
