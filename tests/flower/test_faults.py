@@ -11,7 +11,7 @@ from spoiled import HARMS, spoiled
 
 import adabest
 from adabest.algorithms.catalog import ALGORITHMS
-from adabest.errors import InputError
+from adabest.errors import InputError, how_to_go_on
 from adabest.flower.network import Failure, NodesLost
 from adabest.flower.orders import ANNOUNCE, TEST, TRAIN
 from adabest.flower.parcels import Parcel
@@ -233,8 +233,9 @@ def test_a_federation_without_nodes_ends_and_goes_on_when_they_are_back(tmp_path
     def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel | None:
         return None if kind == TRAIN and order.facts["round"] == 3 else node(order)
 
-    with pytest.raises(NodesLost, match=r"^no node has answered in round 3: node \d: no answer within 0\.3 s"):
+    with pytest.raises(NodesLost, match=r"^no node has answered in round 3: node \d: no answer within 0\.3 s") as lost:
         federated(quick(wires(tmp_path, settings, harm=harm)))
+    assert "once nodes are back, flwr run goes on from the last round" in str(lost.value)
     broken = adabest.load(tmp_path / "run")
     assert broken.status not in ("finished", "diverged")
     said: list[str] = []
@@ -503,3 +504,14 @@ def test_a_latecomer_is_told_of_and_left_alone(tmp_path: Path) -> None:
     network = quick(wires(tmp_path, settings, harm=harm))
     assert federated(network, said).status == "finished"
     assert "node 9 has come after the first round, and isn't part of this run" in said
+
+
+def test_an_error_in_a_run_says_that_flower_goes_on_with_it(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            raise MemoryError("none left")
+        return node(order)
+
+    with pytest.raises(MemoryError) as error:
+        federated(wires(tmp_path, SETTINGS, harm=harm))
+    assert "resume with: flwr run, as it was begun" in how_to_go_on(error.value)

@@ -40,6 +40,8 @@ from adabest.tasks.base import Scores
 from adabest.tasks.classification import ClassificationTask
 from adabest.tasks.objectives.metric import ACCURACY
 
+_GO_ON = "once nodes are back, flwr run goes on from the last round"
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -141,7 +143,7 @@ class NodeEngine:
         is_silent = all(isinstance(found[node], str) for node in shares)
         if is_silent and not self._roll.reaches_others(shares):
             why = "; ".join(f"{node}: {found[node]}" for node in shares)
-            raise NodesLost(f"no node has answered in round {request.context.round}: {why}")
+            raise NodesLost(f"no node has answered in round {request.context.round}: {why}; {_GO_ON}")
         return self._received(request, replies, steps, scores, absent)
 
     def _received(
@@ -319,7 +321,7 @@ class NodeTests:
                     self._roll.say(f"{node} has not tested the own model of client {client}: {why}")
         if not answers:
             why = "; ".join(f"{node}: {fault}" for node, fault in faults.items())
-            raise NodesLost(f"no node has tested the models: {why}")
+            raise NodesLost(f"no node has tested the models: {why}; {_GO_ON}")
         return self._put_together(list(models), answers, shares, own=own)
 
     def _read(self, answer: Parcel, *, models: int, own: bool, clients: int) -> TestAnswer:

@@ -111,10 +111,12 @@ class FederationJob:
     Attributes:
         has_group: True: nodes are there as soon as the roll is.
         is_lasting: True: clients' states outlast this process.
+        resumed_by: The command of Flower that begins runs; it goes on with them, too.
     """
 
     has_group = True
     is_lasting = True
+    resumed_by = "flwr run, as it was begun"
 
     def __init__(self, roll: Roll, plan: Plan, folder: RunFolder) -> None:
         """Makes the job of one run.

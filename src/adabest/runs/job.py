@@ -31,10 +31,12 @@ class Job(Protocol):
     Attributes:
         has_group: Whether runs can be built on it now.
         is_lasting: Whether its clients outlast this process, so that no round may begin before the last one is on disk.
+        resumed_by: The command that goes on with its runs; empty for this package's own.
     """
 
     has_group: bool
     is_lasting: bool
+    resumed_by: str
 
     def group(self, config: Config, threads: int) -> AbstractContextManager[None]:
         """While entered, runs with the process settings of a configuration can be built."""

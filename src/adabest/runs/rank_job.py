@@ -56,9 +56,11 @@ class RankJob:
         service: What carries out orders on rank 0.
         has_group: Whether all ranks have an engine for runs.
         is_lasting: False: the ranks end with this process.
+        resumed_by: Empty: the package's own command goes on with its runs.
     """
 
     is_lasting = False
+    resumed_by = ""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

@@ -340,6 +340,9 @@ def _states(callbacks: Sequence[Callback]) -> dict[str, Any]:
 
 
 def _way_to_resume(folder: RunFolder, config: Config) -> str:
+    job = current_job()
+    if job is not None and job.resumed_by:
+        return job.resumed_by
     if has_objects(config):
         return f"adabest.resume({str(folder.path)!r}, ...) and the objects it was given"
     return resume_command(folder.path, named_in(config.flat()))
