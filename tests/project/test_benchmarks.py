@@ -362,6 +362,36 @@ def test_the_table_is_sorted_and_says_how_much_slower_the_others_are() -> None:
     assert table.rows[1][4:6] == ("250,000", "200")
 
 
+def two_calls() -> dict[str, Any]:
+    """Half of the arms of a task measured on one machine, the others on one that is ten times as fast."""
+    runs = [{**machine.describe("cpu", command, "abc"), "repeats": 1, "peaks": {"float32": 1e11}} for command in "xy"]
+    rows = [row("ours", "adabest", 0.5), row("theirs", "framework", 0.6)]
+    rows += [row("plain", "hand-written", 0.1, run=1)]
+    return {"runs": runs, "results": rows}
+
+
+def test_no_ratio_goes_across_calls() -> None:
+    found = two_calls()
+    written = page.page(found)
+    assert "| theirs | 0.6 | 0.6 | 1.20 |" in written
+    assert "| plain | 0.1 | 0.1 | – |" in written
+    assert written.index("\nCall 1.\n") < written.index("| theirs |") < written.index("\nCall 2.\n")
+    assert written.index("\nCall 2.\n") < written.index("| plain |")
+    assert f"Call 2. {machine.words(found['runs'][1])}" in written
+    found["results"] = found["results"][:2]
+    assert "Call" not in page.page(found)
+
+
+def test_the_figure_of_a_cpu_has_a_panel_for_each_call_of_a_task_three_in_a_line() -> None:
+    found = two_calls()
+    others = [row("ours", "adabest", 0.2, task=name) for name in ("cnn", "pfl-cifar")]
+    drawn = page.figure({**found, "results": [*found["results"], *others]}, "cpu")
+    titles = ["MLP 784-100-100-10, call 1", "MLP 784-100-100-10, call 2", "CNN of the paper"]
+    assert [axes.get_title() for axes in drawn.axes] == [*titles, PFL_CIFAR.title]
+    tops = [round(axes.get_position().y1, 3) for axes in drawn.axes]
+    assert tops[0] == tops[1] == tops[2] > tops[3]
+
+
 def on_gpu(name: str, kind: str, micros: float, clients: int) -> dict[str, Any]:
     task = TASKS["mlp"].with_cohort(clients)
     about = {"device": "cuda", "clients": clients, "precision": "bf16"}
