@@ -144,6 +144,8 @@ def _label(row: Row) -> str:
 
 
 def _why(row: Row) -> str:
+    if "left_out" in row:
+        return f"left out; {row['left_out']}"
     if "not_installed" in row:
         return f"not installed; `{row['not_installed']}`"
     return f"failed: `{row.get('error', 'it was not measured')}`"
@@ -334,5 +336,6 @@ _NOTES = """\
 - Frameworks run with what makes them fast: evaluation off, data in memory, and for those on torch one thread or all
   cores, whichever is faster for the model. Those on JAX get the convolution that is fastest here, a matrix product
   over patches. Flower trains as many clients at a time as there are cores.
+- Arms whose program has no padding, GroupNorm or residual blocks leave out the tasks that need them, and say so.
 - Inputs are noise of the right shapes, so no data set is needed.
 """
