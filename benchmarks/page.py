@@ -211,13 +211,14 @@ def figure(found: Mapping[str, Any], device: str) -> Figure:
     if device == "cuda":
         panels = _headline(rows)
     columns = max(1, min(_COLUMNS, len(panels)))
-    lines = max(1, -(-len(panels) // columns))
-    most = max(map(len, panels.values()), default=1)
-    size = (7.0, 3.2) if device == "cuda" else (5.2 * columns, (1.2 + 0.26 * most) * lines)
+    bars = [len(chosen) for chosen in panels.values()] or [1]
+    heights = [1.2 + 0.26 * max(bars[first : first + columns]) for first in range(0, len(bars), columns)]
+    size = (7.0, 3.2) if device == "cuda" else (5.2 * columns, sum(heights))
     drawn = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(drawn)
-    for place, (title, chosen) in enumerate(panels.items(), start=1):
-        axes = drawn.add_subplot(lines, columns, place)
+    places = drawn.add_gridspec(len(heights), columns, height_ratios=heights)
+    for place, (title, chosen) in enumerate(panels.items()):
+        axes = drawn.add_subplot(places[divmod(place, columns)])
         if device == "cuda":
             _family_bars(axes, families(chosen))
         else:
