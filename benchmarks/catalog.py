@@ -22,6 +22,7 @@ class Arm:
         device: Where it runs.
         precision: What it multiplies in, and so which peak it is measured against.
         variables: Environment variables of its process.
+        plain_only: Whether it leaves out tasks that aren't plain, as its program lacks their layers.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Arm:
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Precision = "float32"
     variables: Mapping[str, str] = field(default_factory=dict)
+    plain_only: bool = False
 
 
 # glibc gives large blocks back to the system at once, and gets them anew at the next step, page by page. Not so here.
@@ -62,8 +64,20 @@ CPU: tuple[Arm, ...] = (
 )
 
 
+_PLAIN_ONLY = {"cuda.im2col", "cuda.jax_vmap", "cuda.drjax_map"}
+
+
 def _on_gpu(name: str, label: str, kind: Kind, module: str, *options: str, precision: Precision = "bf16") -> Arm:
-    return Arm(name, label, kind, module, ("--precision", precision, *options), device="cuda", precision=precision)
+    return Arm(
+        name,
+        label,
+        kind,
+        module,
+        ("--precision", precision, *options),
+        device="cuda",
+        precision=precision,
+        plain_only=module in _PLAIN_ONLY,
+    )
 
 
 CUDA: tuple[Arm, ...] = (

@@ -46,6 +46,7 @@ _FAMILIES = {
 }
 _WIDTH = 100  # the clients at which families are compared; those that train one after another are measured with fewer
 _FIRST = "paper"  # the task of the GPU's figure
+_COLUMNS = 3  # panels beside each other in the CPU's figure
 _DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
@@ -75,11 +76,14 @@ def page(found: Mapping[str, Any]) -> str:
 
 def _section(device: str, title: str, rows: Sequence[Row], runs: Sequence[Row]) -> list[str]:
     parts = [f"## {title}\n"]
-    for run in (run for number, run in enumerate(runs) if any(row["run"] == number for row in rows)):
+    calls = _calls(rows)
+    for index, call in calls.items():
+        run = runs[index]
         peaks = ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in run["peaks"].items())
         parts.append(
-            f"{machine.words(run)}. Peak of a large matrix product: {peaks}. Commit {run['commit']}, {run['date']}, "
-            f"measured {run['repeats']} times:\n\n<!-- not run: it takes long -->\n```sh\n{run['command']}\n```\n"
+            f"{call}{machine.words(run)}. Peak of a large matrix product: {peaks}. Commit {run['commit']}, "
+            f"{run['date']}, measured {run['repeats']} times:\n\n<!-- not run: it takes long -->\n"
+            f"```sh\n{run['command']}\n```\n"
         )
     parts.append(f"![{_alternative(device)}](../assets/speed-{device}.png)\n")
     for task in TASKS.values():
@@ -87,15 +91,32 @@ def _section(device: str, title: str, rows: Sequence[Row], runs: Sequence[Row]) 
             sized = task.with_cohort(clients)
             chosen = [row for row in rows if row["task"] == task.name and row["clients"] == clients]
             parts.append(f"### {task.title}, {clients} clients a round\n\n{_work(sized)}\n")
-            parts.append(table(chosen).markdown())
-            missing = [row for row in chosen if "seconds_a_round" not in row]
-            if missing:
-                parts.append("".join(f"- {_label(row)}: {_why(row)}\n" for row in missing))
+            for index, call in calls.items():
+                parts += _of_a_call(call, [row for row in chosen if row["run"] == index])
+    return parts
+
+
+def _calls(rows: Sequence[Row]) -> dict[int, str]:
+    """What the calls that rows come from are named, by their places among the runs; nothing if there is only one."""
+    indices = sorted({row["run"] for row in rows})
+    return {index: f"Call {number}. " if len(indices) > 1 else "" for number, index in enumerate(indices, start=1)}
+
+
+def _of_a_call(call: str, rows: Sequence[Row]) -> list[str]:
+    """One call's table of a task: calls differ in machine and day, so no ratio goes across them."""
+    if not rows:
+        return []
+    parts = [f"{call.strip()}\n"] if call else []
+    if any("seconds_a_round" in row for row in rows):
+        parts.append(table(rows).markdown())
+    missing = [row for row in rows if "seconds_a_round" not in row]
+    if missing:
+        parts.append("".join(f"- {_label(row)}: {_why(row)}\n" for row in missing))
     return parts
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Arms in numbers, the fastest first; those that gave none are left out."""
+    """The arms of one call in numbers, the fastest first; those that gave none are left out."""
     measured = sorted((row for row in rows if "seconds_a_round" in row), key=lambda row: row["seconds_a_round"])
     own = min((row["seconds_a_round"] for row in measured if row["kind"] == "adabest"), default=None)
     return Table(_HEAD, tuple(_cells(row, own) for row in measured))
@@ -123,6 +144,8 @@ def _label(row: Row) -> str:
 
 
 def _why(row: Row) -> str:
+    if "left_out" in row:
+        return f"left out; {row['left_out']}"
     if "not_installed" in row:
         return f"not installed; `{row['not_installed']}`"
     return f"failed: `{row.get('error', 'it was not measured')}`"
@@ -183,23 +206,46 @@ def _alternative(device: str) -> str:
 
 def figure(found: Mapping[str, Any], device: str) -> Figure:
     """Bars: one panel a task with all arms, or on a GPU, where there are many, one bar for each family of ways."""
-    rows = [row for row in _of(found, device) if "seconds_a_round" in row]
-    tasks = [task for task in TASKS.values() if any(row["task"] == task.name for row in rows)]
+    rows = _of(found, device)
+    panels = _panels(rows)
     if device == "cuda":
-        tasks = [task for task in tasks if task.name == _FIRST] or tasks[:1]
-    most = max((sum(row["task"] == task.name for row in rows) for task in tasks), default=1)
-    size = (7.0, 3.2) if device == "cuda" else (5.2 * max(1, len(tasks)), 1.2 + 0.26 * most)
+        panels = _headline(rows)
+    columns = max(1, min(_COLUMNS, len(panels)))
+    bars = [len(chosen) for chosen in panels.values()] or [1]
+    heights = [1.2 + 0.26 * max(bars[first : first + columns]) for first in range(0, len(bars), columns)]
+    size = (7.0, 3.2) if device == "cuda" else (5.2 * columns, sum(heights))
     drawn = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(drawn)
-    for axes, task in zip(drawn.subplots(1, max(1, len(tasks)), squeeze=False)[0], tasks, strict=False):
-        chosen = [row for row in rows if row["task"] == task.name]
+    places = drawn.add_gridspec(len(heights), columns, height_ratios=heights)
+    for place, (title, chosen) in enumerate(panels.items()):
+        axes = drawn.add_subplot(places[divmod(place, columns)])
         if device == "cuda":
             _family_bars(axes, families(chosen))
         else:
             _bars(axes, chosen)
-        axes.set_title(task.title, fontsize=10)
+        axes.set_title(title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     return drawn
+
+
+def _headline(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The GPU's panel by its title: of the headline's task, or else of the first that was measured."""
+    measured = [row for row in rows if "seconds_a_round" in row]
+    names = [task.name for task in TASKS.values() if any(row["task"] == task.name for row in measured)]
+    shown = [_FIRST] if _FIRST in names else names[:1]
+    return {TASKS[name].title: [row for row in measured if row["task"] == name] for name in shown}
+
+
+def _panels(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The CPU's panels by their titles: one a task, or one a call where several calls measured the same task."""
+    calls, panels = _calls(rows), dict[str, list[Row]]()
+    for task in TASKS.values():
+        own = [row for row in rows if row["task"] == task.name and "seconds_a_round" in row]
+        indices = sorted({row["run"] for row in own})
+        for index in indices:
+            name = f", {calls[index].strip(' .').lower()}" if len(indices) > 1 else ""
+            panels[task.title + name] = [row for row in own if row["run"] == index]
+    return panels
 
 
 def families(rows: Sequence[Row]) -> dict[str, Row]:
@@ -291,5 +337,6 @@ _NOTES = """\
 - Frameworks run with what makes them fast: evaluation off, data in memory, and for those on torch one thread or all
   cores, whichever is faster for the model. Those on JAX get the convolution that is fastest here, a matrix product
   over patches. Flower trains as many clients at a time as there are cores.
+- Arms whose program has no padding, GroupNorm or residual blocks leave out the tasks that need them, and say so.
 - Inputs are noise of the right shapes, so no data set is needed.
 """

@@ -7,12 +7,13 @@ from adabest.errors import InputError, nearest
 from benchmarks import environments, machine, measures
 from benchmarks.catalog import ARMS, Arm
 from benchmarks.process import ArmFailedError, Process
-from benchmarks.tasks import TASKS, Task
+from benchmarks.tasks import PAPER, TASKS, Task
 
-# Rounds in one measurement: enough for about a second.
+# Rounds in one measurement: enough for about a second. Tasks that aren't named take a device's usual number.
+USUAL_ROUNDS = {"cpu": 1, "cuda": 10}
 ROUNDS = {
-    "cpu": {"mlp": 5, "cnn": 1, "pfl-cifar": 1, "paper": 1},
-    "cuda": {"mlp": 50, "cnn": 10, "pfl-cifar": 20, "paper": 10},
+    "cpu": {"mlp": 5, "femnist-cnn": 2},
+    "cuda": {"mlp": 50, "pfl-cifar": 20},
 }
 CLIENTS_ON_CUDA = (10, 50, 100, 500)
 
@@ -20,13 +21,13 @@ Say = Callable[[str], None]
 
 
 def choose_tasks(given: Sequence[str]) -> list[Task]:
-    """Tasks by name or number, by default all but the last, which is the GPU's headline.
+    """Tasks by name or number, by default all but the GPU's headline.
 
     Raises:
         InputError: If there is no such task.
     """
     numbered = {str(number): name for number, name in enumerate(TASKS, start=1)}
-    chosen = [numbered.get(word, word) for word in given] or list(TASKS)[:-1]
+    chosen = [numbered.get(word, word) for word in given] or [name for name in TASKS if name != PAPER.name]
     for name in chosen:
         if name not in TASKS:
             raise InputError(f"there is no task {name!r}; {nearest(name, [*TASKS, *numbered])}")
@@ -83,7 +84,7 @@ def measure(
     for task in tasks:
         for cohort in clients or (CLIENTS_ON_CUDA if device == "cuda" else (task.cohort,)):
             sized = task.with_cohort(cohort)
-            each = rounds or ROUNDS[device][task.name]
+            each = rounds or ROUNDS[device].get(task.name, USUAL_ROUNDS[device])
             say(f"{task.title}, {cohort} clients a round, {each} rounds a measurement")
             rows = _side_by_side(sized, arms, say, repeats=repeats, rounds=each)
             for row in rows:
@@ -127,6 +128,10 @@ def _row(task: Task, arm: Arm, rounds: int) -> dict[str, Any]:
 
 def _start(arm: Arm, task: Task, row: dict[str, Any], say: Say) -> Process | None:
     """Starts an arm, or notes why that can't be done."""
+    if arm.plain_only and not task.is_plain:
+        row["left_out"] = "its program has no padding, GroupNorm or residual blocks"
+        say(f"  {arm.name}: left out: {row['left_out']}")
+        return None
     if not environments.is_there(arm.environment):
         row["not_installed"] = environments.how_to_make(arm.environment)
         say(f"  {arm.name}: not installed: {row['not_installed']}")

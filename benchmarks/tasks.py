@@ -5,7 +5,7 @@ Data are noise, drawn from a fixed seed: speed doesn't depend on what the pixels
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,13 @@ SEED = 0
 
 
 class Convolution(NamedTuple):
-    """A square convolution of stride 1, without padding, with bias."""
+    """A square convolution; images are padded with zeros on all sides."""
 
     size: int
     channels: int
+    padding: int = 0
+    stride: int = 1
+    bias: bool = True
 
 
 class Linear(NamedTuple):
@@ -46,7 +49,24 @@ class Flatten(NamedTuple):
     """An image becomes a vector, channels first."""
 
 
-Layer = Convolution | Linear | Relu | Pool | Dropout | Flatten
+class GroupNorm(NamedTuple):
+    """Normalises so many neighbouring channels together over all pixels, then scales and shifts each channel."""
+
+    channels: int
+
+
+class Mean(NamedTuple):
+    """An image becomes a vector: the mean of each channel over all pixels."""
+
+
+class Residual(NamedTuple):
+    """The sum of two chains of layers with the same input; a chain without layers gives the input itself."""
+
+    body: "tuple[Layer, ...]"
+    shortcut: "tuple[Layer, ...]" = ()
+
+
+Layer = Convolution | Linear | Relu | Pool | Dropout | Flatten | GroupNorm | Mean | Residual
 Shape = tuple[int, ...]
 
 
@@ -100,23 +120,25 @@ class Task:
 
     def shapes(self) -> Iterator[tuple[Layer, Shape, Shape]]:
         """Each layer, with the shapes of what goes in and what comes out."""
-        shape = self.input_shape
-        for layer in self.layers:
-            before = shape
-            if isinstance(layer, Convolution):
-                shape = (layer.channels, *(size - layer.size + 1 for size in before[1:]))
-            elif isinstance(layer, Pool):
-                shape = (before[0], *(size // layer.size for size in before[1:]))
-            elif isinstance(layer, Flatten):
-                shape = (math.prod(before),)
-            elif isinstance(layer, Linear):
-                shape = (layer.width,)
-            yield layer, before, shape
+        return shapes(self.layers, self.input_shape)
+
+    def leaves(self) -> Iterator[tuple[Layer, Shape, Shape]]:
+        """The same, with the layers of residual blocks in the place of the blocks."""
+        return _leaves(self.layers, self.input_shape)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it does without GroupNorm, residual blocks, means, padding and strides."""
+        return not any(
+            isinstance(layer, GroupNorm | Residual | Mean)
+            or (isinstance(layer, Convolution) and layer != Convolution(layer.size, layer.channels))
+            for layer in self.layers
+        )
 
     @property
     def parameters(self) -> int:
         """The size of the model."""
-        return sum(_fan_in(layer, before) * after[0] + after[0] for layer, before, after in self._products())
+        return sum(_parameters(layer, before, after) for layer, before, after in self.leaves())
 
     @property
     def flops_a_sample(self) -> int:
@@ -124,8 +146,9 @@ class Task:
 
         The first layer needs no gradient of its input. Everything but convolutions and linear layers is left out.
         """
+        products = [entry for entry in self.leaves() if isinstance(entry[0], Convolution | Linear)]
         total = 0
-        for number, (layer, before, after) in enumerate(self._products()):
+        for number, (layer, before, after) in enumerate(products):
             total += (2 if number == 0 else 3) * 2 * _fan_in(layer, before) * math.prod(after)
         return total
 
@@ -150,11 +173,55 @@ class Task:
         drawn = np.random.default_rng([SEED, round_number]).choice(self.population, self.cohort, replace=False)
         return np.sort(drawn)
 
-    def _products(self) -> list[tuple[Layer, Shape, Shape]]:
-        return [entry for entry in self.shapes() if isinstance(entry[0], Convolution | Linear)]
-
 
 MEAN, STD = np.float32(127.5), np.float32(73.9)  # those of bytes drawn uniformly
+
+
+def shapes(layers: Sequence[Layer], shape: Shape) -> Iterator[tuple[Layer, Shape, Shape]]:
+    """Each layer of a chain, with the shapes of what goes in and what comes out.
+
+    Args:
+        layers: The chain.
+        shape: What goes into its first layer.
+    """
+    for layer in layers:
+        before, shape = shape, _shape_after(layer, shape)
+        yield layer, before, shape
+
+
+def _shape_after(layer: Layer, before: Shape) -> Shape:
+    if isinstance(layer, Convolution):
+        return (layer.channels, *((size + 2 * layer.padding - layer.size) // layer.stride + 1 for size in before[1:]))
+    if isinstance(layer, Pool):
+        return (before[0], *(size // layer.size for size in before[1:]))
+    if isinstance(layer, Flatten):
+        return (math.prod(before),)
+    if isinstance(layer, Mean):
+        return before[:1]
+    if isinstance(layer, Linear):
+        return (layer.width,)
+    if isinstance(layer, Residual):
+        for inner in layer.body:
+            before = _shape_after(inner, before)
+    return before
+
+
+def _leaves(layers: Sequence[Layer], shape: Shape) -> Iterator[tuple[Layer, Shape, Shape]]:
+    for layer, before, after in shapes(layers, shape):
+        if isinstance(layer, Residual):
+            for chain in (layer.body, layer.shortcut):
+                yield from _leaves(chain, before)
+        else:
+            yield layer, before, after
+
+
+def _parameters(layer: Layer, before: Shape, after: Shape) -> int:
+    if isinstance(layer, GroupNorm):
+        return 2 * before[0]
+    if isinstance(layer, Convolution | Linear):
+        bias = after[0] if isinstance(layer, Linear) or layer.bias else 0
+        return _fan_in(layer, before) * after[0] + bias
+    return 0
 
 
 def _fan_in(layer: Layer, before: Shape) -> int:
@@ -202,4 +269,69 @@ PFL_CIFAR = Task(
 PAPER = dataclasses.replace(
     CNN, name="paper", title="CNN of the paper, batch 45", samples=450, batch_size=45, weight_decay=1e-3, clip=10.0
 )
-TASKS = {task.name: task for task in (MLP, CNN, PFL_CIFAR, PAPER)}
+GROUPNORM_CNN = dataclasses.replace(
+    MLP,
+    name="groupnorm-cnn",
+    title="CNN with GroupNorm",
+    input_shape=(3, 32, 32),
+    layers=(
+        *(Convolution(3, 32, padding=1), GroupNorm(8), Relu(), Pool(2)),
+        *(Convolution(3, 64, padding=1), GroupNorm(8), Relu(), Pool(2)),
+        *(Flatten(), Linear(10)),
+    ),
+    samples=500,
+    epochs=1,
+)
+
+
+def _block(channels: int, stride: int = 1) -> tuple[Layer, ...]:
+    """A block of the ResNet; a stage that begins with a stride has a convolution as its first shortcut."""
+    body = (
+        *(Convolution(3, channels, padding=1, stride=stride, bias=False), GroupNorm(8), Relu()),
+        *(Convolution(3, channels, padding=1, bias=False), GroupNorm(8)),
+    )
+    shortcut = (Convolution(1, channels, stride=stride, bias=False),) if stride > 1 else ()
+    return Residual(body, shortcut), Relu()
+
+
+RESNET = dataclasses.replace(
+    MLP,
+    name="resnet",
+    title="ResNet with GroupNorm",
+    input_shape=(3, 32, 32),
+    layers=(
+        *(Convolution(3, 16, padding=1, bias=False), GroupNorm(8), Relu()),
+        *(*_block(16), *_block(32, stride=2), *_block(64, stride=2), Mean(), Linear(10)),
+    ),
+    samples=450,
+    epochs=1,
+    batch_size=45,
+)
+VGG = dataclasses.replace(
+    MLP,
+    name="vgg",
+    title="VGG-like CNN",
+    input_shape=(3, 32, 32),
+    layers=(
+        *(Convolution(3, 32, padding=1), Relu(), Convolution(3, 32, padding=1), Relu(), Pool(2)),
+        *(Convolution(3, 64, padding=1), Relu(), Convolution(3, 64, padding=1), Relu(), Pool(2)),
+        *(Flatten(), Linear(128), Relu(), Linear(10)),
+    ),
+    samples=200,
+    epochs=1,
+)
+FEMNIST_CNN = dataclasses.replace(
+    MLP,
+    name="femnist-cnn",
+    title="CNN of FEMNIST",
+    input_shape=(1, 28, 28),
+    layers=(
+        *(Convolution(5, 32, padding=2), Relu(), Pool(2), Convolution(5, 64, padding=2), Relu(), Pool(2)),
+        *(Flatten(), Linear(512), Relu(), Linear(62)),
+    ),
+    samples=200,
+    epochs=1,
+    batch_size=20,
+    classes=62,
+)
+TASKS = {task.name: task for task in (MLP, CNN, PFL_CIFAR, PAPER, GROUPNORM_CNN, RESNET, VGG, FEMNIST_CNN)}

@@ -1,21 +1,52 @@
 """A task's model in torch, and the number of threads that suits it, for the arms that use torch."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from benchmarks.tasks import Convolution, Dropout, Flatten, Linear, Pool, Task
+from benchmarks.tasks import (
+    Convolution,
+    Dropout,
+    Flatten,
+    GroupNorm,
+    Layer,
+    Linear,
+    Mean,
+    Pool,
+    Residual,
+    Shape,
+    Task,
+    shapes,
+)
+
+
+class Sum(nn.Module):
+    """A residual block before its ReLU: the sum of two chains of layers with the same input."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum."""
+        total: Tensor = self.body(x) + self.shortcut(x)
+        return total
 
 
 def build(task: Task) -> nn.Sequential:
     """The model, from a fixed seed."""
     torch.manual_seed(0)
+    return _chain(task.layers, task.input_shape)
+
+
+def _chain(layers: Sequence[Layer], shape: Shape) -> nn.Sequential:
     modules: list[nn.Module] = []
-    for layer, before, _ in task.shapes():
+    for layer, before, _ in shapes(layers, shape):
         if isinstance(layer, Convolution):
-            modules.append(nn.Conv2d(before[0], layer.channels, layer.size))
+            size, channels, padding, stride, bias = layer
+            modules.append(nn.Conv2d(before[0], channels, size, stride, padding, bias=bias))
         elif isinstance(layer, Linear):
             modules.append(nn.Linear(before[0], layer.width))
         elif isinstance(layer, Pool):
@@ -24,6 +55,12 @@ def build(task: Task) -> nn.Sequential:
             modules.append(nn.Dropout(layer.probability))
         elif isinstance(layer, Flatten):
             modules.append(nn.Flatten())
+        elif isinstance(layer, GroupNorm):
+            modules.append(nn.GroupNorm(before[0] // layer.channels, before[0]))
+        elif isinstance(layer, Mean):
+            modules += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        elif isinstance(layer, Residual):
+            modules.append(Sum(_chain(layer.body, before), _chain(layer.shortcut, before)))
         else:
             modules.append(nn.ReLU())
     return nn.Sequential(*modules)

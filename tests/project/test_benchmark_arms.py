@@ -13,12 +13,30 @@ from torch.nn import functional
 
 from benchmarks.arms import torch_model
 from benchmarks.arms.cuda import eager, graph, im2col, torch_round, vmap
-from benchmarks.tasks import MLP, PAPER, Convolution, Flatten, Linear, Pool, Relu, Task
+from benchmarks.tasks import (
+    MLP,
+    PAPER,
+    Convolution,
+    Flatten,
+    GroupNorm,
+    Linear,
+    Mean,
+    Pool,
+    Relu,
+    Residual,
+    Task,
+)
 
 SMALL: dict[str, Any] = {"population": 4, "samples": 4, "cohort": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.3}
 LAYERS = (
     *(Convolution(3, 5), Relu(), Pool(2), Convolution(2, 4), Relu()),
     *(Flatten(), Linear(6), Relu(), Linear(10)),
+)
+_BODY = (Convolution(3, 4, padding=1, stride=2, bias=False), GroupNorm(2), Relu(), Convolution(3, 4, padding=1))
+RESIDUAL = (
+    *(Convolution(3, 4, padding=1, bias=False), GroupNorm(2), Relu(), Pool(2)),
+    *(Residual(_BODY, (Convolution(1, 4, stride=2, bias=False),)), Relu()),
+    *(Residual((Convolution(3, 4, padding=1), GroupNorm(2))), Relu(), Mean(), Linear(10)),
 )
 # The norm of the gradients is between .7 and 1.3, so that some are clipped and others aren't.
 TASKS = {
@@ -26,7 +44,9 @@ TASKS = {
         PAPER, input_shape=(3, 9, 8), layers=LAYERS, clip=0.9, weight_decay=0.1, **SMALL
     ),
     "linear": dataclasses.replace(MLP, input_shape=(7,), layers=(Linear(5), Relu(), Linear(10)), **SMALL),
+    "residual": dataclasses.replace(PAPER, input_shape=(3, 8, 8), layers=RESIDUAL, clip=0.0, **SMALL),
 }
+PLAIN = {name: task for name, task in TASKS.items() if task.is_plain}
 
 
 def data_of(task: Task, channels_last: bool = False) -> torch_round.Data:
@@ -109,8 +129,14 @@ TORCH_ROUNDS: dict[str, Callable[[Task, Tensor], list[Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-@pytest.mark.parametrize("arm", TORCH_ROUNDS)
+@pytest.mark.parametrize(
+    ("arm", "task"),
+    [
+        pytest.param(arm, task, id=f"{arm}-{name}")
+        for arm in TORCH_ROUNDS
+        for name, task in (PLAIN if arm == "im2col" else TASKS).items()
+    ],
+)
 def test_a_round_of_a_torch_arm_is_the_rule_as_it_is_written(arm: str, task: Task) -> None:
     places = batches(task)
     check(TORCH_ROUNDS[arm](task, places), round_by_autograd(task, places))
@@ -142,7 +168,7 @@ def jax_round_of(arm: Any, task: Task, places: Tensor, patches: bool) -> list[Te
     return result
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", PLAIN.values(), ids=PLAIN)
 @pytest.mark.parametrize("patches", [False, True], ids=["convolution", "im2col"])
 @pytest.mark.filterwarnings("ignore:jax.interpreters:DeprecationWarning")  # DrJAX still uses an older name
 @pytest.mark.parametrize(("arm", "package"), [("jax_vmap", "jax"), ("drjax_map", "drjax")])
@@ -151,6 +177,34 @@ def test_a_round_of_a_jax_arm_is_the_rule_as_it_is_written(arm: str, package: st
     module = importlib.import_module(f"benchmarks.arms.cuda.{arm}")
     places = batches(task)
     check(jax_round_of(module, task, places, patches), round_by_autograd(task, places))
+
+
+@pytest.mark.parametrize("how", ["direct", "im2col"])
+def test_a_step_in_jax_on_a_cpu_is_torch_s(how: str) -> None:
+    """The task has no ``Flatten``, which puts the numbers of an image into another order there."""
+    pytest.importorskip("jax", reason="jax isn't installed")
+    import jax
+
+    from benchmarks.arms import jax_model
+
+    task = dataclasses.replace(TASKS["residual"], samples=5, batch_size=5, epochs=1)
+    module, initial = torch_model.build(task), jax_model.initial(task)
+    order = [part for pair in initial for part in pair if part is not None]
+    with torch.no_grad():
+        for own, theirs in zip(module.parameters(), order, strict=True):
+            wide = torch.from_numpy(np.array(theirs))
+            own.copy_(wide.permute(3, 2, 0, 1) if wide.ndim == 4 else wide.t() if wide.ndim == 2 else wide)
+    x, y = task.inputs()[0], task.labels()[0]
+    loss = functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y))
+    gradients = torch.autograd.grad(loss, list(module.parameters()))
+    expected = [p.detach() - task.learning_rate * g for p, g in zip(module.parameters(), gradients, strict=True)]
+    samples = jax.numpy.asarray(jax_model.images(task)[0]), jax.numpy.asarray(y)
+    trained = jax_model.train_client(task, how, initial, samples, jax.random.key(0))  # type: ignore[arg-type]
+    found = [np.array(part) for pair in trained for part in pair if part is not None]
+    for mine, theirs in zip(found, expected, strict=True):
+        wide = torch.from_numpy(mine)
+        shaped = wide.permute(3, 2, 0, 1) if wide.ndim == 4 else wide.t() if wide.ndim == 2 else wide
+        torch.testing.assert_close(shaped, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:There is no current event loop:DeprecationWarning")  # pfl asks for it

@@ -1,5 +1,6 @@
 """The benchmarks: the protocol between arms and their parent, the arithmetic, tables, figures, and what is refused."""
 
+import argparse
 import json
 import shutil
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torch.nn.utils import parameters_to_vector
 from adabest.errors import InputError
 from adabest.models.classifiers import cnn, mlp
 from adabest.models.factory import build_model
+from adabest.models.resnet import resnet
 from benchmarks import (
     catalog,
     environments,
@@ -28,13 +30,33 @@ from benchmarks import (
     process,
     samplers,
     scale,
+    speed,
+    waves,
 )
 from benchmarks.__main__ import main
+from benchmarks.arms import adabest as adabest_arm
 from benchmarks.arms import plain, torch_model, torch_vmap
-from benchmarks.arms.adabest import settings
+from benchmarks.arms.adabest import prepare, settings
 from benchmarks.catalog import Arm
 from benchmarks.process import ArmFailedError, Process
-from benchmarks.tasks import CNN, MLP, PFL_CIFAR, TASKS, Linear, Relu, Task
+from benchmarks.tasks import (
+    CNN,
+    FEMNIST_CNN,
+    GROUPNORM_CNN,
+    MLP,
+    PAPER,
+    PFL_CIFAR,
+    RESNET,
+    TASKS,
+    VGG,
+    Convolution,
+    GroupNorm,
+    Linear,
+    Mean,
+    Relu,
+    Residual,
+    Task,
+)
 
 ROOT = Path(__file__).parents[2]
 SMALL = Task("mlp", "small", (6,), (Linear(5), Relu(), Linear(3)), 8, 10, 4, 2, 10, 0.1, classes=3)
@@ -183,6 +205,21 @@ def test_what_fails_or_is_missing_is_said_and_the_others_go_on(quick: Path, caps
     assert docs_pages.read("speed.md", written).steps == ()  # the test of the docs must not measure
 
 
+def test_an_arm_that_lacks_layers_leaves_a_task_out(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog.ARMS["cpu"]["other"] = arm("other", plain_only=True)  # type: ignore[index]
+    words = ("--tasks", "cnn", "vgg", "--arms", "good", "other", "--repeats", "1", "--rounds", "1")
+    assert command(quick, "speed", *words) == 0
+    rows = {(row["task"], row["arm"]): row for row in results(quick)["results"]}
+    assert {key for key, row in rows.items() if "seconds_a_round" in row} == {
+        *(("cnn", "good"), ("cnn", "other"), ("vgg", "good"))
+    }
+    assert "no padding, GroupNorm or residual blocks" in rows["vgg", "other"]["left_out"]
+    assert "other vgg 10 0" not in notes(quick)  # not even started
+    written = (quick / "docs" / "results" / "speed.md").read_text(encoding="utf-8")
+    assert "- a other one: left out; its program has no padding" in written
+    assert "other: left out" in capsys.readouterr().err
+
+
 def test_later_results_join_earlier_ones(quick: Path) -> None:
     words = ("speed", "--tasks", "1", "--repeats", "1", "--rounds", "1")
     command(quick, *words, "--arms", "good", "other")
@@ -203,7 +240,7 @@ def test_later_results_join_earlier_ones(quick: Path) -> None:
     ("words", "message"),
     [
         (("speed", "--arms", "fedjx"), "no cpu arm 'fedjx'; did you mean 'fedjax'?"),
-        (("speed", "--tasks", "5"), "no task '5'; Known: 1, 2, 3, 4, cnn, mlp, paper, pfl-cifar"),
+        (("speed", "--tasks", "9"), "no task '9'; Known: 1, 2, 3, 4, 5, 6, 7, 8, cnn, femnist-cnn"),
         (("speed", "--device", "cuda", "--arms", "fedsim"), "no cuda arm 'fedsim'"),
         (("scale", "--parts", "client"), "no part 'client'; did you mean 'clients'?"),
         (("install-peers", "flwer"), "no peer 'flwer'; did you mean 'flower'?"),
@@ -272,6 +309,69 @@ def test_models_are_those_of_the_package(task: Task, model: Any) -> None:
     shapes = [[tuple(p.shape) for p in module.parameters()] for module in (own, ours)]
     assert shapes[0] == shapes[1]
     assert task.parameters == sum(p.numel() for p in own.parameters())
+
+
+def test_the_resnet_computes_what_the_package_s_does() -> None:
+    own, ours = torch_model.build(RESNET), resnet(RESNET.input_shape, 10)
+    sizes = [[tuple(p.shape) for p in module.parameters()] for module in (own, ours)]
+    assert sizes[0] == sizes[1]
+    with torch.no_grad():
+        for mine, theirs in zip(own.parameters(), ours.parameters(), strict=True):
+            mine.copy_(theirs + 0.1 * torch.randn_like(theirs))  # GroupNorm's ones and zeros would hide its places
+            theirs.copy_(mine)
+        x = torch.randn(4, 3, 32, 32)
+        torch.testing.assert_close(own(x), ours(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("task", [GROUPNORM_CNN, RESNET, VGG, FEMNIST_CNN], ids=lambda task: task.name)
+def test_this_package_trains_as_many_parameters_as_the_task_says(task: Task) -> None:
+    built = torch_model.build(task)
+    assert task.parameters == sum(p.numel() for p in built.parameters())
+    assert built(torch.zeros(2, *task.input_shape)).shape == (2, task.classes)
+    assert task.samples % task.batch_size == 0  # JAX's arms and those on a GPU need that
+    threads = torch.get_num_threads()
+    arguments = argparse.Namespace(task=task.name, clients=2, device="cpu", engine="reference", precision=None)
+    try:
+        _, simulation = prepare(arguments)
+    finally:
+        adabest_arm.ARITHMETIC.close()
+        torch.set_num_threads(threads)
+    assert simulation.state.cloud.numel() == task.parameters
+
+
+def test_layers_of_the_usual_models_are_counted_by_hand() -> None:
+    block = Residual((Convolution(3, 4, padding=1, stride=2, bias=False), GroupNorm(2)), (Convolution(1, 4, stride=2),))
+    task = replace(
+        SMALL, input_shape=(2, 8, 6), layers=(Convolution(3, 2, padding=1), block, Relu(), Mean(), Linear(3))
+    )
+    assert [after for _, _, after in task.shapes()] == [(2, 8, 6), (4, 4, 3), (4, 4, 3), (4,), (3,)]
+    # first convolution 2·9·2 + 2, body 2·9·4 and two of each channel, shortcut 2·4 + 4, linear layer 4·3 + 3
+    assert task.parameters == 38 + 72 + 8 + 12 + 15
+    assert task.parameters == sum(p.numel() for p in torch_model.build(task).parameters())
+    # products forward: 18·2·48 pixels, 18·4·12, 2·4·12, 4·3; the first has no gradient of its input
+    assert task.flops_a_sample == 2 * (2 * 1728 + 3 * (864 + 96 + 12))
+
+
+def test_numbers_of_the_usual_models() -> None:
+    found = {task.name: (task.parameters, task.steps, task.classes) for task in (GROUPNORM_CNN, RESNET, VGG)}
+    assert found == {
+        "groupnorm-cnn": (896 + 64 + 18_496 + 128 + 40_970, 10, 10),
+        "resnet": (77_850, 10, 10),
+        "vgg": (896 + 9_248 + 18_496 + 36_928 + 524_416 + 1_290, 4, 10),
+    }
+    assert FEMNIST_CNN.parameters == 832 + 51_264 + 1_606_144 + 31_806
+    assert FEMNIST_CNN.layers[-3:] == (Linear(512), Relu(), Linear(62))
+
+
+def test_tasks_that_are_not_plain_are_told_apart() -> None:
+    assert [task.name for task in TASKS.values() if task.is_plain] == ["mlp", "cnn", "pfl-cifar", "paper"]
+    for wave in waves.WAVES:
+        assert TASKS[wave.task].is_plain or not any(arm.plain_only for arm in wave.chosen())
+
+
+def test_by_default_everything_but_the_gpu_s_headline_is_measured() -> None:
+    chosen = [task.name for task in speed.choose_tasks([])]
+    assert chosen == [name for name in TASKS if name != PAPER.name]
 
 
 def test_numbers_of_the_tasks() -> None:
@@ -360,6 +460,36 @@ def test_the_table_is_sorted_and_says_how_much_slower_the_others_are() -> None:
     assert [cells[3] for cells in table.rows] == ["0.50", "1.00", "5.00"]
     assert table.rows[1][1:3] == ("0.1", "0.1")
     assert table.rows[1][4:6] == ("250,000", "200")
+
+
+def two_calls() -> dict[str, Any]:
+    """Half of the arms of a task measured on one machine, the others on one that is ten times as fast."""
+    runs = [{**machine.describe("cpu", command, "abc"), "repeats": 1, "peaks": {"float32": 1e11}} for command in "xy"]
+    rows = [row("ours", "adabest", 0.5), row("theirs", "framework", 0.6)]
+    rows += [row("plain", "hand-written", 0.1, run=1)]
+    return {"runs": runs, "results": rows}
+
+
+def test_no_ratio_goes_across_calls() -> None:
+    found = two_calls()
+    written = page.page(found)
+    assert "| theirs | 0.6 | 0.6 | 1.20 |" in written
+    assert "| plain | 0.1 | 0.1 | – |" in written
+    assert written.index("\nCall 1.\n") < written.index("| theirs |") < written.index("\nCall 2.\n")
+    assert written.index("\nCall 2.\n") < written.index("| plain |")
+    assert f"Call 2. {machine.words(found['runs'][1])}" in written
+    found["results"] = found["results"][:2]
+    assert "Call" not in page.page(found)
+
+
+def test_the_figure_of_a_cpu_has_a_panel_for_each_call_of_a_task_three_in_a_line() -> None:
+    found = two_calls()
+    others = [row("ours", "adabest", 0.2, task=name) for name in ("cnn", "pfl-cifar")]
+    drawn = page.figure({**found, "results": [*found["results"], *others]}, "cpu")
+    titles = ["MLP 784-100-100-10, call 1", "MLP 784-100-100-10, call 2", "CNN of the paper"]
+    assert [axes.get_title() for axes in drawn.axes] == [*titles, PFL_CIFAR.title]
+    tops = [round(axes.get_position().y1, 3) for axes in drawn.axes]
+    assert tops[0] == tops[1] == tops[2] > tops[3]
 
 
 def on_gpu(name: str, kind: str, micros: float, clients: int) -> dict[str, Any]:
