@@ -330,7 +330,8 @@ _NOTES = """\
 - Seconds a round are the best of the repeats, and the median beside it; all other columns are of the best. A
   client-step is one client's forward and backward pass and update on one batch.
 - The share of the peak counts the multiplications and additions of convolutions and linear layers, forward and
-  backward, without the gradient of the images, against a large matrix product measured in the same run.
+  backward, without the gradient of the images, against a large matrix product measured in the same run. On AMD's
+  processors that product, which MKL makes, is slower than convolutions, which oneDNN makes: shares can be above 100.
 - Peak memory is the resident memory of the process and its children, shared pages counted in each, the data set
   included; on a GPU it is the device's. Start-up is the time from the start of the process until it is warm: imports,
   data, compilation.
