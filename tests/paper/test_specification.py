@@ -13,6 +13,7 @@ from adabest.runs.settings.config import SETTINGS
 
 NAMES = (
     "beta-auto",
+    "beta-auto-digits",
     "beta-auto-mnist",
     "beta-auto-settings",
     "fig-beta",
@@ -171,6 +172,13 @@ class TestBetaAuto:
         assert {c.settings["partition"] for c in mnist.all_cells()} == {"dirichlet", "iid"}
         values = [values["beta"] for values in mnist.entries.values()]
         assert values == [0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, "auto"]
+
+    def test_digits_differ_from_mnist_in_data_and_seeds_alone(self) -> None:
+        digits, mnist = read_specification("beta-auto-digits"), read_specification("beta-auto-mnist")
+        own = [cell.settings for cell in digits.chosen_cells()]
+        assert own == [{**cell.settings, "dataset": "digits"} for cell in mnist.all_cells()]
+        assert digits.entries == mnist.entries
+        assert (list(digits.seeds), list(mnist.seeds)) == ([0, 1, 2], [0])
 
     def test_settings_of_our_own_have_cohorts_that_nothing_was_tuned_for(self) -> None:
         own = read_specification("beta-auto-settings")

@@ -213,7 +213,7 @@ def _beta_auto(runs: Runs) -> Rendered:
     return Rendered({"auto": auto_table(shown, "tuned"), "final": final_table(shown)}, {}, [*_SAME_SEEDS])
 
 
-def _beta_mnist(runs: Runs) -> Rendered:
+def _beta_small(runs: Runs) -> Rendered:
     tables = {"auto": auto_table(runs, "best fixed"), "beta": beta_table(runs), "final": final_table(runs)}
     return Rendered(tables, {}, [*_SAME_SEEDS])
 
@@ -256,7 +256,8 @@ RENDERINGS: dict[str, Callable[[Runs], Rendered]] = {
     "fig-mu": _mu,
     "fig-beta": _beta,
     "beta-auto": _beta_auto,
-    "beta-auto-mnist": _beta_mnist,
+    "beta-auto-digits": _beta_small,
+    "beta-auto-mnist": _beta_small,
     "beta-auto-settings": _beta_settings,
     "population": _population,
     "misses-adabest": _misses,
