@@ -85,11 +85,20 @@ def test_feddane_with_all_clients_is_dane_bit_for_bit(seed: int, mu: float) -> N
 
 
 @few
-@given(seed=seeds, mu=shares)
-def test_aide_that_extrapolates_nothing_is_dane(seed: int, mu: float) -> None:
+@given(seed=seeds, mu=shares, tau=shares)
+def test_aide_that_extrapolates_nothing_is_dane_with_both_springs(seed: int, mu: float, tau: float) -> None:
+    """With q = 1, y is θ, so that τ pulls where μ does. With τ = 0 as well it is DANE bit for bit."""
     task = random_quadratics(seed, CLIENTS, unbalanced=True)
-    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (Aide(mu=mu, tau=0.0, q=1.0), Dane(mu=mu)))
-    assert torch.equal(mine.cloud, theirs.cloud)
+    pairs = [(Aide(mu=mu, tau=tau, q=1.0), Dane(mu=mu + tau)), (Aide(mu=mu, tau=0.0, q=1.0), Dane(mu=mu))]
+    sums, without = ([run(simulate(one, task), ROUNDS)[-1].cloud for one in pair] for pair in pairs)
+    assert_close(sums[0], sums[1])
+    assert torch.equal(without[0], without[1])
+
+
+def test_aide_that_extrapolates_is_not_dane() -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (Aide(tau=0.5, q=0.1), Dane(mu=0.5)))
+    assert norm(mine.cloud - theirs.cloud) > 1e-3
 
 
 @few
