@@ -43,6 +43,7 @@ from adabest.algorithms.mofedsam import MoFedSAM
 from adabest.algorithms.scaffnew import Scaffnew
 from adabest.algorithms.slowmo import SlowMo
 from adabest.algorithms.vrl_sgd import VrlSgd
+from adabest.engine.step_numbers import UniformSteps
 from adabest.noise import NoiseKey
 from adabest.registry import naming
 from adabest.tasks.quadratic import QuadraticTask
@@ -499,6 +500,21 @@ def test_clients_that_pause_give_the_models_of_a_plain_loop(
     plain = Plain(task, SOME, CLIP, WEIGHT_DECAY)
     for state, expected in zip(states[1:], loop(plain), strict=True):
         np.testing.assert_allclose(state.cloud.numpy(), expected, rtol=0, atol=1e-10)
+
+
+@each_with_its_loop
+def test_numbers_of_steps_that_are_drawn_anew_give_the_models_of_a_plain_loop(
+    algorithm: Algorithm, loop: Callable[[Plain], Loop]
+) -> None:
+    """As with ``--local-steps uniform:1:5``: each client's in every round, and some clients pause."""
+    task, drawn = random_quadratics(0, CLIENTS, unbalanced=True), UniformSteps(1, 5)
+    simulation = simulate(algorithm, task, eta=ETA, decay=DECAY, steps=drawn)
+    plain = Plain(task, SOME)
+    expected = loop(plain)
+    for round_number, cohort in enumerate(SOME, start=1):
+        plain.steps = drawn.of(0, round_number, np.arange(CLIENTS))
+        simulation.step(cohort=np.array(cohort))
+        np.testing.assert_allclose(simulation.state.cloud.numpy(), next(expected), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
