@@ -2,7 +2,8 @@
 
 Whole rounds of the paper's MLP and CNN, the arms in turn in every repeat. The time of an arm is the smallest over the
 repeats, for one local step of one client; the ratio is that to the step without parts. On a GPU the steps alone are
-timed, as CUDA graphs, by `python -m benchmarks.step_parts cuda`.
+timed, as CUDA graphs, by `python -m benchmarks.step_parts cuda`. The arithmetic beside it is what the bytes that a part
+moves take at the speed of an H200's memory; the second pass of a part that has one isn't in it.
 
 python -m benchmarks.step_parts cpu|cuda [--repeats 5] [--models MLP CNN] [--clients 100]
 """
@@ -69,6 +70,34 @@ ARMS: dict[str, Arm] = {
     "anchor (two passes)": Arm(("anchor",)),
     "SARAH (two passes)": Arm(("previous", "velocity")),
 }
+
+
+MEMORY = 4.8e12
+"""The bytes that an H200's memory moves in a second, as its maker says."""
+
+PARAMETERS = {"MLP": 89_610, "CNN": 797_962}
+_VECTOR, _OPERAND = 4, 2  # bytes: vectors are float32, points of gradients bfloat16
+_MOVED = {
+    "offset": _VECTOR,  # read
+    "scale": _VECTOR,  # read; each client has its own
+    "shift": 2 * _VECTOR + _OPERAND,  # w and e read, w + e written
+    "momentum": 2 * _VECTOR,  # m read and written
+    "radius": 2 * _VECTOR + _OPERAND,  # w and ∇L(w) read, w + e written
+    "anchor": _VECTOR,  # ∇L(anchor) read
+    "previous": _VECTOR + _OPERAND,  # the same, and w written for the next step
+    "velocity": 3 * _VECTOR,  # where b = 1, m is read once more, for the norm of what is clipped
+}
+_ADAM = 4 * _VECTOR  # both moments read and written
+
+
+def moved_bytes(arm: Arm) -> int:
+    """The bytes for each parameter that a step on a GPU moves beside those of a step without parts."""
+    return sum(_MOVED[part] for part in arm.parts) + (_ADAM if arm.adam else 0)
+
+
+def arithmetic(name: str, arm: Arm) -> float:
+    """The microseconds for a client-step that these bytes take on an H200."""
+    return moved_bytes(arm) * PARAMETERS[name] / MEMORY * 1e6
 
 
 @dataclass(frozen=True)
@@ -207,8 +236,13 @@ def main() -> None:
         else:
             found = on_a_gpu(name, options.repeats, options.clients)
         best = {title: min(times) for title, times in found.items()}
-        rows += [(name, title, f"{spent:.4g}", f"{spent / best['nothing']:.2f}") for title, spent in best.items()]
-    print(Table(("model", "the step has", "µs per client-step", "ratio"), tuple(rows)).markdown())
+        for title, spent in best.items():
+            row = (name, title, f"{spent:.4g}", f"{spent / best['nothing']:.2f}")
+            more = (f"{spent - best['nothing']:.2f}", f"{arithmetic(name, ARMS[title]):.2f}")
+            rows.append(row if options.device == "cpu" else row + more)
+    head = ("model", "the step has", "µs per client-step", "ratio")
+    on_gpu = ("µs more", "µs more, by arithmetic")
+    print(Table(head if options.device == "cpu" else head + on_gpu, tuple(rows)).markdown())
 
 
 if __name__ == "__main__":

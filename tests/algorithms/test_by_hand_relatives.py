@@ -75,6 +75,8 @@ BY_HAND: list[Case] = [
     (Aide(tau=0.5, q=0.0), [4], 1, [2, 3 + AHEAD / 2]),
     # 1: w = 2, λ = 1, θ = 2 + 2. 2: gradient 0 + 1, w = 3.5, λ = ¾, θ = 3.5 + 1.5: FedDyn's.
     (FedPD(rho=0.5), [4], 1, [4, 5]),
+    # 2, from w = 2: −2 + 1 + ½(2 − 4), w = 3, λ = ½, θ = 3 + 1. 3, from 3: −1 + ½ + ½(3 − 4), w = 3.5, λ = ¼.
+    (FedPD(rho=0.5, begin="own"), [4], 1, [4, 4, 4]),
     # 1: w = 2 and 0, z = 4 and 0. 2: from 2 · 2 − z = 0 and 4 to 2 and 2, so each z stays.
     (FedSplit(s=1.0), [4, 0], 1, [2, 2]),
     # 1: first step 2, second −2 + 2/½ = 2 up, so w = 2 − 1, z = 2. 2: from 4 − 2, gradient −2 so w = 3; −1 + 1/½ = 1.

@@ -1,6 +1,7 @@
 """What makes one algorithm another: identities between the algorithms beside the paper's, and with the paper's."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -85,11 +86,20 @@ def test_feddane_with_all_clients_is_dane_bit_for_bit(seed: int, mu: float) -> N
 
 
 @few
-@given(seed=seeds, mu=shares)
-def test_aide_that_extrapolates_nothing_is_dane(seed: int, mu: float) -> None:
+@given(seed=seeds, mu=shares, tau=shares)
+def test_aide_that_extrapolates_nothing_is_dane_with_both_springs(seed: int, mu: float, tau: float) -> None:
+    """With q = 1, y is θ, so that τ pulls where μ does. With τ = 0 as well it is DANE bit for bit."""
     task = random_quadratics(seed, CLIENTS, unbalanced=True)
-    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (Aide(mu=mu, tau=0.0, q=1.0), Dane(mu=mu)))
-    assert torch.equal(mine.cloud, theirs.cloud)
+    pairs = [(Aide(mu=mu, tau=tau, q=1.0), Dane(mu=mu + tau)), (Aide(mu=mu, tau=0.0, q=1.0), Dane(mu=mu))]
+    sums, without = ([run(simulate(one, task), ROUNDS)[-1].cloud for one in pair] for pair in pairs)
+    assert_close(sums[0], sums[1])
+    assert torch.equal(without[0], without[1])
+
+
+def test_aide_that_extrapolates_is_not_dane() -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=True)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (Aide(tau=0.5, q=0.1), Dane(mu=0.5)))
+    assert norm(mine.cloud - theirs.cloud) > 1e-3
 
 
 @few
@@ -102,10 +112,18 @@ def test_fedpd_that_talks_in_every_round_is_feddyn(seed: int, rho: float) -> Non
         assert_close(one.cloud, other.cloud)
 
 
-def test_fedpd_with_unequal_clients_is_not_feddyn() -> None:
-    task = random_quadratics(0, CLIENTS, unbalanced=True)
-    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in (FedPD(rho=0.5), FedDyn(mu=0.5)))
+@pytest.mark.parametrize(("begin", "unbalanced"), [("cloud", True), ("own", False)])
+def test_fedpd_with_unequal_clients_or_a_start_of_their_own_is_not_feddyn(begin: Any, unbalanced: bool) -> None:
+    task = random_quadratics(0, CLIENTS, unbalanced=unbalanced)
+    pair = FedPD(rho=0.5, begin=begin), FedDyn(mu=0.5)
+    mine, theirs = (run(simulate(one, task), ROUNDS)[-1] for one in pair)
     assert norm(mine.cloud - theirs.cloud) > 1e-3
+
+
+def test_where_fedpd_begins_makes_no_difference_to_an_exact_solution() -> None:
+    task = replace(random_quadratics(0, CLIENTS), paces=[300] * CLIENTS)
+    mine, theirs = (run(simulate(FedPD(rho=0.5, begin=begin), task), ROUNDS)[-1] for begin in ("own", "cloud"))
+    assert_close(mine.cloud, theirs.cloud)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +160,7 @@ def test_vrl_sgds_estimates_sum_to_zero_with_all_clients(seed: int) -> None:
     [
         VrlSgd(),
         FedPD(rho=0.5),
+        FedPD(rho=0.5, begin="own"),
         Dane(mu=0.5),
         Scaffnew(probability=0.4),
         Fsvrg(),

@@ -150,6 +150,10 @@ BY_HAND |= {
     ),
     # o = λ_i − ρ θ; λ_i + ρ (θ_i − θ); θ_i + λ_i / ρ
     "fedpd": Hand(SGD + K * n * (2 * s + m) + n * (4 * s + 3 * m), MEAN, (4 * n, NOTHING), (4 * n, 4 * n)),
+    # the same; θ_i is kept, too, and whether it was asked
+    "fedpd,begin=own": Hand(
+        SGD + K * n * (2 * s + m) + n * (4 * s + 3 * m), MEAN, (8 * n + 4, NOTHING), (4 * n, 4 * n)
+    ),
     # c = 2 θ − z_i, o = −c / s; z_i + 2 (θ_i − θ). Whether it was asked takes 4 bytes
     "fedsplit": Hand(SGD + K * n * (2 * s + m) + n * (3 * s + 3 * m), MEAN, (4 * n + 4, NOTHING), (4 * n, 4 * n)),
     # o = (1 − α) h; α ∇L + o in every step; mean(1/K)/η (θ − θ̄')

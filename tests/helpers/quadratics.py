@@ -14,6 +14,7 @@ from adabest.algorithms.base import Algorithm, ClientContext, Population, Server
 from adabest.engine.local_step import LocalTraining
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.state import State
+from adabest.engine.step_numbers import UniformSteps
 from adabest.federation.roster import Attendance
 from adabest.tasks.quadratic import QuadraticTask
 
@@ -81,13 +82,16 @@ def simulate(
     participation: float = 1.0,
     server_rate: float = 1.0,
     seed: int = 0,
+    steps: UniformSteps | None = None,
 ) -> Simulation:
     """A federation of the task's first ``clients`` clients, all of them by default."""
     return Simulation(
         algorithm,
         task,
         np.arange(len(task.counts) if clients is None else clients),
-        training=LocalTraining(learning_rate=eta, learning_rate_decay=decay, weight_decay=weight_decay, clip=clip),
+        training=LocalTraining(
+            learning_rate=eta, learning_rate_decay=decay, weight_decay=weight_decay, clip=clip, steps=steps
+        ),
         attendance=Attendance(participation=participation, seed=seed),
         rules=Rules(server_rate=server_rate),
     )

@@ -39,6 +39,7 @@ OTHER_VARIANTS = [
     *(name for name in NAMES if name not in CORE),
     "aide,tau=0.5,q=0",
     "dane,share=0.5",
+    "fedpd,begin=own",
     "fsvrg,own_rate=by_steps",
 ]
 VARIANTS = [*CORE_VARIANTS, *OTHER_VARIANTS]

@@ -23,8 +23,8 @@ class Aide(FedDane):
                  server:  ζ' from  ζ'² = (1 − ζ') ζ² + q ζ'
                           y ← θ̄ + (ζ (1 − ζ) / (ζ² + ζ')) (θ̄ − θ),  θ ← θ̄,  ζ ← ζ'
 
-    y is at first θ, and ζ what follows from ζ = 1. The paper's clients are all asked in every round. With τ = 0 and
-    q = 1 it is DANE.
+    y is at first θ, and ζ what follows from ζ = 1. The paper's clients are all asked in every round. With q = 1, y is
+    θ, and it is DANE with μ + τ in the place of μ.
 
     The formulas are those of public code, one of it of the paper's authors; the paper itself is in memory only.
 

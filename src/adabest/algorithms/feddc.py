@@ -35,7 +35,8 @@ class FedDC(Algorithm):
     d_i is the client's drift, h and h_i are SCAFFOLD's; d is the mean of d_i over all clients, whoever is asked. All
     of a new client's are 0. The server works both sums out of the models, since Δh_i holds no h_i.
 
-    The authors' code divides α and h by n_i/n̄ and weighs Δh_i by it. Here clients count equally, as in the paper.
+    The authors' code divides α and h by n_i/n̄ and weighs Δh_i by it. Here clients count equally, as they do in its mean
+    of models.
 
     Attributes:
         strength: α ≥ 0, the strength of the term that holds w + d_i near θ.

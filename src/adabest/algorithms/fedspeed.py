@@ -36,8 +36,9 @@ class FedSpeed(Algorithm):
     corrected nor clipped. In the authors' code μw belongs to the weight decay, which isn't clipped; here it is, as in
     FedDyn.
 
-    The paper, which is in memory only, mixes ∇L(w + e) with ∇L(w); the authors' code takes the former alone, as here.
-    And the paper's server averages θ_i − h_i over those that reply, which is the same if all do.
+    The paper, which is in memory only, mixes ∇L(w + e) with ∇L(w), where e is r ∇L(w) of any length; the authors' code
+    takes the former alone, and divides by the norm, as here. And the paper's server averages θ_i − h_i over those that
+    reply, which is the same if all do.
 
     Attributes:
         mu: μ ≥ 0, the strength of the regulariser: 1/λ in the paper.

@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from adabest.algorithms.base import Algorithm
+from adabest.algorithms.catalog import ALGORITHMS
 from adabest.data.loading import uses_data_dir
 from adabest.engine.step_numbers import most_steps
 from adabest.federation.partition import NATURAL
@@ -66,6 +68,7 @@ def _is_changed(name: str, value: Any) -> bool:
 def _idle(config: Config) -> Iterator[tuple[str, str]]:
     """The settings that change nothing with these values of the others, and why; code of a user's own reads any."""
     yield from _idle_of_clients(config)
+    yield from _idle_of_steps(config)
     yield from _idle_of_rounds(config)
     yield from _idle_of_machine(config)
     if not uses_data_dir(config.dataset):
@@ -81,11 +84,18 @@ def _idle_of_clients(config: Config) -> Iterator[tuple[str, str]]:
             yield "shards", f"partition {partition} cuts no shards; partition shards does"
         if partition != NATURAL and config.unbalance == 0 and most_steps(config.local_steps) is None:
             yield "local_steps", "all clients have the same number of samples, and so the same number of steps"
-    if most_steps(config.local_steps) is not None:
-        yield "epochs", f"local_steps = {config.local_steps} draws the number of steps, however many samples there are"
     if config.sampler in SAMPLERS.builtin and _takes_everyone(config):
         share = f"with participation = {config.participation:g}"
         yield "sampler", f"{share}, every client that is present takes part in every round"
+
+
+def _idle_of_steps(config: Config) -> Iterator[tuple[str, str]]:
+    if most_steps(config.local_steps) is not None:
+        yield "epochs", f"local_steps = {config.local_steps} draws the number of steps, however many samples there are"
+    kind = ALGORITHMS.builtin.get(str(config.algorithm), Algorithm)  # a user's own may say the number now and then
+    if kind.common_steps is not Algorithm.common_steps:
+        for name in ("epochs", "local_steps"):
+            yield name, f"{config.algorithm} says itself how many steps its clients make"
 
 
 def _takes_everyone(config: Config) -> bool:
