@@ -71,6 +71,17 @@ def patient_checkpoints() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Iterator[None]:
+    """What is forced to disk is in the system's cache, and the test goes on: only after a power cut would it matter.
+
+    A disk needs some ten milliseconds for it, and a run asks fourteen times. Processes that tests start do wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which fails for what isn't an open file, too
+        yield
+
+
 @pytest.fixture
 def trusting() -> Iterator[None]:
     """Imports names of one's own as if a person's call had named them, for tests of what lies below such calls."""
