@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -29,6 +30,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # The models of the tests are tiny: more threads only make them wait for each other, in processes that tests start, too.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection() -> None:
+    """Modules and tests that are collected stay until the end: no garbage is looked for among them."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is collected again, but never looked for among modules and tests: that took 7 % of all computing."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
