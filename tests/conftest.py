@@ -49,6 +49,11 @@ def pytest_collection() -> Generator[None, object, object]:
     return collected
 
 
+def pytest_unconfigure() -> None:
+    """Else libraries would complain at the end that nobody freed what they had lent."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def trackers_offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test tells anyone of its runs, whatever the environment says; Trackio looks only when it is imported."""
