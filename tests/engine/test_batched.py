@@ -125,10 +125,15 @@ def test_float32_agrees_with_the_reference(model: str, engine: Any) -> None:
     assert_alike(FedDyn(), CASES[model]._replace(dtype=torch.float32), engine, limit=2e-3)
 
 
+@functools.cache
+def odd_case(name: str) -> Case:
+    return Case(odd_models.make(name), odd_models.INPUT)
+
+
 @every_engine
 @pytest.mark.parametrize("name", odd_models.MODELS)
 def test_odd_models_agree_with_the_reference(name: str, engine: Any) -> None:
-    assert_alike(FedDyn(), Case(odd_models.make(name), odd_models.INPUT), engine, rounds=2)
+    assert_alike(FedDyn(), odd_case(name), engine, rounds=2)
 
 
 @pytest.mark.soak

@@ -187,7 +187,7 @@ def _at(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _small_runs() -> Iterator[None]:
-    """Whatever a command, a file or a call says is parsed and checked as it is, but only two rounds are run.
+    """Whatever a command, file or call says is parsed and checked as it is, but two rounds of small batches are run.
 
     Figures are drawn in the tests of the report, where they are looked at, too; here they would take longer than runs.
     """
@@ -195,7 +195,8 @@ def _small_runs() -> Iterator[None]:
 
     def completed(*given: Any) -> Config:
         whole = complete(*given)
-        return dataclasses.replace(whole, rounds=min(whole.rounds, 2), epochs=1, evaluate_every=1)
+        short = dataclasses.replace(whole, rounds=min(whole.rounds, 2), epochs=1, evaluate_every=1)
+        return dataclasses.replace(short, batch_size=min(whole.batch_size or 8, 8))
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         # Of settings for rounds that are cut off here.

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ranked import Ended, free_port, plain_environment, rank_environment
 
 HELPERS = Path(__file__).parent
@@ -183,6 +184,7 @@ def _import_everything() -> None:
         getattr(adabest, name)
     stripes()
     load_dataset("digits")
+    pytest.MonkeyPatch().setattr(os, "fsync", os.fstat)  # ranks don't wait for the disk, as tests don't (conftest.py)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
 """The docs: the site builds without a warning, and all that pages tell the reader to run works."""
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from docs_pages import ROOT, Page, Step, pages, read, run_page
+from docs_site import build
 from quadratics import random_quadratics, simulate
 from scored import scored_model
 from small import METRICS
@@ -28,23 +26,6 @@ MARKDOWN_LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
 # --- The site ---------------------------------------------------------------------------------------------------------
-
-
-def build(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    pytest.importorskip("latex2mathml", reason="latex2mathml isn't installed: it comes with adabest[docs]")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site), *options]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built once."""
-    place = tmp_path_factory.mktemp("site")
-    built = build(place)
-    assert built.returncode == 0, built.stderr
-    assert not re.search(r"warning|error", built.stdout + built.stderr, re.IGNORECASE), built.stderr
-    return place
 
 
 def text_of(site: Path, page: str) -> str:
@@ -120,6 +101,7 @@ def test_every_file_of_a_run_is_explained() -> None:
 
 
 def test_a_page_that_cannot_be_reached_ends_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("latex2mathml", reason="latex2mathml isn't installed: it comes with adabest[docs]")
     (tmp_path / "docs").mkdir()
     for name in ("index", "forgotten"):
         (tmp_path / "docs" / f"{name}.md").write_text(f"# {name}\n")

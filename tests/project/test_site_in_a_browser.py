@@ -7,10 +7,7 @@ of them is missing.
 import functools
 import html
 import http.server
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,17 +21,6 @@ for name in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
 from tools.docs import with_bars_in_code, with_breaks_in_names, with_formulas, with_whole_options  # noqa: E402
 
 PAGES = ("", "tutorial/", "explanation/mathematics/", "explanation/nesterov/", "results/table1/", "reference/python/")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("site")
-    paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    return place
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):

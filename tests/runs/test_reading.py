@@ -83,8 +83,9 @@ class TestLooking:
         assert len(parsed) <= 5, "status, identity, environment, and the last row"
 
     def test_a_damaged_run_is_named_and_the_others_are_listed(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        monkeypatch.setenv("COLUMNS", "300")  # else a long folder is broken, and sometimes in the middle of a name
         for name in ("first", "second", "third"):
             store(make_run(), tmp_path / name)
         with (tmp_path / "second" / "metrics.jsonl").open("a", encoding="utf-8") as file:
