@@ -424,7 +424,8 @@ class HiddenState(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y, hidden = self.reader(x[None], self.hidden)
         self.hidden = hidden.detach()
-        return y[0]
+        first: Tensor = y[0]
+        return first
 
 
 class CallCounter(nn.Linear):

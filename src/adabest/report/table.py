@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import PurePath
 from statistics import fmean
 from typing import Any
 
@@ -268,8 +269,15 @@ def runs_table(runs: Sequence[Run]) -> Table:
         elif run.score != "scored":
             told += f" ({run.score})"
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
-        rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, told))
+        rows.append((str(run.folder), run.status, rounds, _data_words(run.config.dataset), run.config.algorithm, told))
     return Table(head, tuple(rows))
+
+
+def _data_words(specification: str) -> str:
+    """A data set as a list of runs names it: its name and that of its file, since paths and options fill ten lines."""
+    name, *options = specification.split(",")
+    places = [value for key, _, value in (option.partition("=") for option in options) if key in {"path", "name"}]
+    return " ".join([PurePath(name).name, *(PurePath(place).name for place in places)])
 
 
 def rejections_table(notes: ReplyNotes) -> Table:
