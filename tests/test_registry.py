@@ -183,6 +183,8 @@ def test_values_get_their_type(value: Any, annotation: Any, expected: Any) -> No
         (True, int | Literal["auto", "own"] | None, "key should be a whole number or 'auto' or 'own', not True"),
         (["x"], tuple[int, ...] | bool, "key should be a list or true or false, not"),
         ({}, bytes, "key should be valid"),
+        (len, str, "key should be text, not .*; code of yours is named, as in 'builtins:len'"),
+        (lambda: 0, str | None, "code of yours is named, as in 'my_module:my_function'"),
     ],
 )
 def test_values_of_another_type_are_refused_by_name(value: Any, annotation: Any, message: str) -> None:

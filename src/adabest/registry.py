@@ -416,8 +416,17 @@ def convert(name: str, value: Any, annotation: Any, *, text: bool = True) -> Any
         wanted = _words(annotation)
         if annotation is int and (type(value) is int or (isinstance(value, str) and value.strip("+-").isdecimal())):
             wanted += " from -2⁶³ to below 2⁶³"
-        raise InputError(f"{name} should be {wanted}, not {shown(value)}")
+        way_out = (
+            f"; code of yours is named, as in {_own_name(value)!r}" if annotation is str and callable(value) else ""
+        )
+        raise InputError(f"{name} should be {wanted}, not {shown(value)}{way_out}")
     return converted
+
+
+def _own_name(thing: Any) -> str:
+    """The name by which a function or a class is found again; an example of one, if it has none."""
+    name = str(getattr(thing, "__qualname__", ""))
+    return f"{thing.__module__}:{name}" if name.isidentifier() else "my_module:my_function"
 
 
 def _words(annotation: Any) -> str:

@@ -463,6 +463,19 @@ class TestLooking:
         assert [row[1] for row in rows if row[1]] == ["finished", "killed", "diverged"]
         assert contents(workplace) == before
 
+    def test_list_names_data_in_a_few_words(self, workplace: Path, printed: Printed) -> None:
+        """Paths and options would fill ten lines for each run."""
+        lines = [f"{number % 7},{number % 2}" for number in range(60)]
+        (workplace / "homes.csv").write_text("\n".join(["age,label", *lines]))
+        run(
+            Path("runs/homes"),
+            dataset="table,path=homes.csv,label=label,test_share=0.2,standardise=yes",
+            model="logistic",
+        )
+        printed.out()
+        assert command("list") == 0
+        assert " table homes.csv " in printed.out()
+
     def test_show_prints_a_run(self, tmp_path: Path, printed: Printed) -> None:
         done = run(tmp_path / "run", beta=0.7)
         assert command("show", done.folder) == 0

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +194,32 @@ class TestArrays:
         assert from_arrays(**swapped).fingerprint() == from_arrays(**arrays()).fingerprint()
 
 
+class TestTexts:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({}, "3 classes"),
+            ({"y_train": np.zeros(6, int), "y_test": np.zeros(3, int)}, "1 class"),
+            ({"y_train": np.zeros(6), "y_test": np.zeros(3)}, "targets of one number"),
+            ({"y_train": np.zeros((6, 2, 3)), "y_test": np.zeros((3, 2, 3))}, r"targets of shape \(2, 3\)"),
+        ],
+    )
+    def test_a_data_set_says_what_its_targets_are(self, changes: dict[str, Any], words: str) -> None:
+        assert re.search(rf"samples of shape \(2, 2\), {words}\)$", repr(from_arrays(**arrays(**changes))))
+
+
 class TestFiles:
     def test_a_file_gives_what_its_arrays_give(self, tmp_path: Path) -> None:
-        data = from_npz(save(tmp_path / "mine.npz", **arrays(), extra=np.zeros(3)))
+        data = from_npz(save(tmp_path / "mine.npz", **arrays()))
         assert data.name == "mine"
+        assert data.fingerprint() == from_arrays(**arrays()).fingerprint()
+
+    def test_arrays_of_other_names_are_warned_of(self, tmp_path: Path) -> None:
+        """One that is called ``client`` would be left out without a word."""
+        path = save(tmp_path / "mine.npz", **arrays(), client=np.arange(6))
+        with pytest.warns(UserWarning, match=r"mine\.npz holds client, which isn't used; .* may hold clients"):
+            data = from_npz(path)
+        assert data.clients is None
         assert data.fingerprint() == from_arrays(**arrays()).fingerprint()
 
     def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import copy
 import functools
 import pickle
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -412,6 +413,47 @@ class DoubledLogits:
         return SimpleNamespace(logits=2 * nn.Linear.forward(self.module, x))
 
 
+class HiddenState(nn.Module):
+    """Goes on with the hidden state of the last batch, as a reader of a long text does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = nn.GRU(4, 3)
+        self.hidden: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, hidden = self.reader(x[None], self.hidden)
+        self.hidden = hidden.detach()
+        first: Tensor = y[0]
+        return first
+
+
+class CallCounter(nn.Linear):
+    """Counts its calls, and says more with each."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.calls * super().forward(functional.dropout(x, training=self.training))
+
+
+class Caching(nn.Linear):
+    """Keeps a mask once it is made, writes into its input, and drops some of it."""
+
+    def __init__(self, odd: float) -> None:
+        super().__init__(4, 3)
+        self.odd = odd
+        self.mask: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mask is None:
+            self.mask = torch.tensor([1.0, self.odd, 1.0])
+        return super().forward(functional.dropout(x.mul_(2), 0.5, self.training)) * self.mask
+
+
 class TestRefusals:
     def test_batch_norm_is_named(self) -> None:
         module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()))
@@ -453,3 +495,25 @@ class TestRefusals:
     def test_modules_that_cannot_be_simulated_are_named(self, module: nn.Module, message: str) -> None:
         with pytest.raises(InputError, match=message):
             prepare(module, INPUTS)
+
+    @pytest.mark.parametrize(("nested", "part"), [(False, "the model"), (True, "layer '1'")])
+    def test_what_torch_jit_has_compiled_is_named(self, nested: bool, part: str) -> None:
+        """Its copies get no gradients, so runs ended with the model that they began with."""
+        with warnings.catch_warnings(action="ignore"):
+            compiled = torch.jit.script(nn.Linear(4, 3))
+        module = nn.Sequential(nn.Linear(4, 4), compiled) if nested else compiled
+        with pytest.raises(
+            InputError, match=rf"{part} was compiled by torch\.jit.*as it was before torch\.jit\.script"
+        ):
+            prepare(module, INPUTS)
+
+    @pytest.mark.parametrize("module", [HiddenState(), CallCounter()])
+    def test_what_is_remembered_between_calls_is_refused(self, module: nn.Module) -> None:
+        with pytest.raises(
+            InputError, match=r"remembers something, such as a hidden state.*every call of forward anew"
+        ):
+            prepare(module, INPUTS)
+
+    @pytest.mark.parametrize("odd", [1.0, float("nan"), float("inf")])
+    def test_what_is_merely_cached_is_fine(self, odd: float) -> None:
+        assert prepare(Caching(odd), INPUTS)(INPUTS.clone()).shape == (3, 3)

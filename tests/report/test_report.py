@@ -15,7 +15,15 @@ from rich.console import Console
 from small import make_dataset, make_partition
 
 from adabest.report.figure import comparison_figure, partition_figure, save_figure, scenario_figure
-from adabest.report.table import Table, common_target, comparison_table, facts_table, rounds_to, runs_table
+from adabest.report.table import (
+    Table,
+    common_target,
+    comparison_table,
+    data_words,
+    facts_table,
+    rounds_to,
+    runs_table,
+)
 from adabest.runs.callbacks.progress import LineReporter, LiveReporter, Reporter, reporter
 from adabest.runs.results_file import Result
 
@@ -255,3 +263,19 @@ class TestProgress:
         with Reporter() as silent:
             silent.show(1, None, 1.0)
         assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("specification", "words"),
+    [
+        ("cifar10", "cifar10"),
+        ("/home/ann/data/mine.npz", "mine.npz"),
+        ("table,path=/home/ann/homes.csv,label=price,labels=numbers,test_share=0.2", "table homes.csv"),
+        ("huggingface,name=ann/writers,client=writer", "huggingface writers"),
+        ("my_sets:half,path=mine.npz", "my_sets:half mine.npz"),
+        ("synthetic,samples=1000000,shape=3x32x32", "synthetic"),
+        ("python-object:prices", "prices"),
+    ],
+)
+def test_titles_and_lists_name_data_without_folders_and_options(specification: str, words: str) -> None:
+    assert data_words(specification) == words

@@ -150,6 +150,14 @@ def test_bfloat16_doesnt_touch_ids(tmp_path: Path) -> None:
     assert half.final["scored_accuracy"] == pytest.approx(exact.final["scored_accuracy"], abs=0.03)
 
 
+def test_clients_one_after_another_arent_in_bfloat16_and_that_is_said(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"model": lambda shape, classes: Recurrent(nn.LSTM), "rounds": 1}
+    with pytest.warns(UserWarning, match="one after another.*precision bf16 has no effect on their training then"):
+        half = run(tmp_path / "half", precision="bf16", **shared)
+    full = run(tmp_path / "full", engine="reference", **shared)
+    assert results(half)[1:] == results(full)[1:]
+
+
 def test_ids_as_floats_are_kept_in_float32_and_that_is_said(tmp_path: Path) -> None:
     floats = {"dataset": parities("float32")}
     exact = run(tmp_path / "exact", precision="float32", **floats)

@@ -19,7 +19,7 @@ from adabest.errors import InputError, Interrupted
 from adabest.tasks.objectives.base import Objective
 from adabest.tasks.objectives.catalog import CLASSIFICATION, make_objective
 from adabest.tasks.objectives.metric import Metric
-from adabest.tasks.own_metrics import make_own_metrics
+from adabest.tasks.own_metrics import make_own_metrics, try_own_metrics
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -210,3 +210,20 @@ class TestRefusals:
 
         with pytest.raises(InputError, match=rf"the loss of task Unreduced should be a function .* {words}"):
             adabest.run(out=tmp_path / "run", task=Unreduced(), **SMALL)
+
+
+def test_a_metric_that_compares_each_output_with_each_target_is_refused() -> None:
+    def spread_out(outputs: Tensor, targets: Tensor) -> float:
+        return float((outputs - targets).abs().mean())
+
+    def in_shape(outputs: Tensor, targets: Tensor) -> float:
+        return spread_out(outputs.reshape(targets.shape), targets)
+
+    def first_column(outputs: Tensor, targets: Tensor) -> float:
+        return spread_out(outputs[:, 0], targets)
+
+    regression, targets = make_objective("regression"), torch.linspace(-1, 1, 20)
+    fine = make_own_metrics([in_shape, first_column, "neg_mean_squared_error"], regression)
+    try_own_metrics(fine, torch.zeros(2, 1), targets)
+    with pytest.raises(InputError, match=r"metric 'spread_out' compares each .* \(20, 1\) .*\(20,\); .*\.reshape"):
+        try_own_metrics(make_own_metrics([spread_out], regression), torch.zeros(2, 1), targets)

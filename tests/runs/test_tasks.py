@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_tasks import TASKS, Absolute, Language, data_of, settings_of
 from tiny_runs import ends_after
-from torch import nn
+from torch import Tensor, nn
 
 import adabest
 from adabest.data.dataset import from_arrays
@@ -291,6 +291,28 @@ class TestRefusals:
     def test_cross_entropy_of_quantities(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"it is that of classes.*leave --loss out"):
             run(tmp_path / "run", "regression", loss="cross-entropy")
+
+    def test_a_loss_that_compares_each_output_with_each_target(self, tmp_path: Path) -> None:
+        """As torch's own losses do with outputs [batch, 1] and targets [batch], with a warning of theirs."""
+
+        def spread_out(outputs: Tensor, targets: Tensor) -> Tensor:
+            return (outputs - targets).abs().mean()
+
+        def in_shape(outputs: Tensor, targets: Tensor) -> Tensor:
+            return spread_out(outputs.reshape(targets.shape), targets)
+
+        def first_column(outputs: Tensor, targets: Tensor) -> Tensor:
+            return spread_out(outputs[:, 0], targets)
+
+        plane = data_of("regression")
+        assert isinstance(plane.x_train, Tensor)
+        dataset = from_arrays(plane.x_train, plane.y_train[:, 0], plane.x_test, plane.y_test[:, 0])
+        with pytest.raises(InputError, match=r"spread_out compares each .* \(2, 1\) and targets \(2,\) .*\.reshape"):
+            run(tmp_path / "run", "regression", dataset=dataset, loss=spread_out)
+        right, other = (
+            run(tmp_path / loss.__name__, "regression", dataset=dataset, loss=loss) for loss in (in_shape, first_column)
+        )
+        assert right.final == other.final
 
     def test_a_class_in_place_of_an_object(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"pass an object of it, as in Absolute\(\)"):

@@ -72,7 +72,7 @@ def print_run(run: "Run") -> int:
         if final.get(name := f"local_{kind}_{run.metric.name}") is not None
     )
     if local:
-        console().print(f"Client by client: mean {run.metric.words} {local}")
+        console().print(f"Client by client, on average: {run.metric.words} {local}")
     console().print(f"Written to {run.folder}")
     return DONE
 

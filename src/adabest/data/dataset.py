@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,12 @@ class Dataset:
     def __repr__(self) -> str:
         samples = f"{len(self.y_train)} training and {len(self.y_test)} test samples of shape {self.input_shape}"
         owners = "" if self.clients is None else f", {int(self.clients.max()) + 1} clients"
-        return f"Dataset({self.name}: {samples}, {self.classes} classes{owners})"
+        if self.y_train.is_floating_point():
+            shape = tuple(self.y_train.shape[1:])
+            answers = "targets of " + (f"shape {shape}" if shape else "one number")
+        else:
+            answers = f"{self.classes} class{'' if self.classes == 1 else 'es'}"
+        return f"Dataset({self.name}: {samples}, {answers}{owners})"
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -324,6 +330,13 @@ def from_npz(path: Path, labels: Labels = "count", classes: int | None = None) -
     missing = [key for key in _ARRAYS if key not in arrays]
     if missing:
         raise InputError(f"data set file {path} lacks {', '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
+    unused = [key for key in arrays if key not in {*_ARRAYS, _CLIENTS}]
+    if unused:
+        warnings.warn(
+            f"data set file {path} holds {', '.join(unused)}, which isn't used; beside {', '.join(_ARRAYS)} a file may "
+            f"hold {_CLIENTS}, whose each training sample is",
+            stacklevel=2,
+        )
     try:
         return from_arrays(
             *(arrays[key] for key in _ARRAYS),

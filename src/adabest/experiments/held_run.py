@@ -12,7 +12,7 @@ from adabest.errors import InputError
 from adabest.registry import naming
 from adabest.report.entries import told_metric
 from adabest.report.frame import as_frame
-from adabest.report.table import runs_table
+from adabest.report.table import data_words, runs_table
 from adabest.runs.model_source import take_model
 from adabest.runs.settings.config import PARTITION_SETTINGS
 from adabest.runs.settings.placeholders import is_object_name
@@ -47,7 +47,7 @@ class Run(StoredRun):
     def __repr__(self) -> str:
         value = self.final.get(told_metric(self))
         scored = "" if value is None else f", {self.metric.words} {self.metric.shown(value)}"
-        what = f"{self.config.algorithm} on {self.config.dataset}"
+        what = f"{self.config.algorithm} on {data_words(self.config.dataset)}"
         return f"Run({str(self.folder)!r}: {what}, {self.status}, round {self.round}/{self.config.rounds}{scored})"
 
     def _repr_html_(self) -> str:

@@ -12,7 +12,7 @@ from adabest.federation.partition import Partition
 from adabest.registry import naming
 from adabest.report.figure import partition_figure, save_figure
 from adabest.report.frame import as_frame
-from adabest.report.table import Table, facts_table
+from adabest.report.table import Table, data_words, facts_table
 from adabest.runs.build import cut_partition, partition_statistics
 from adabest.runs.keywords import PartitionSettings
 from adabest.runs.settings.algorithm_specification import refuse_unknown
@@ -41,7 +41,7 @@ class CutPartition:
     names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"CutPartition({self.config.dataset}, {self.config.partition}: {self.clients!r})"
+        return f"CutPartition({data_words(self.config.dataset)}, {self.config.partition}: {self.clients!r})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the statistics."""
@@ -65,7 +65,7 @@ class CutPartition:
         Args:
             title: The title. By default the data set, the partition and, with labels, its mean label entropy.
         """
-        usual = f"{self.config.dataset}, {self.config.partition}"
+        usual = f"{data_words(self.config.dataset)}, {self.config.partition}"
         if self.clients.knows_labels:
             usual += f", mean label entropy {self.clients.label_entropy:.2f}"
         return partition_figure(self.clients, usual if title is None else title, self.names)

@@ -13,6 +13,7 @@ from adabest.experiments.call import ROOT, data_locations, digest
 from adabest.experiments.comparison_file import recall, remember, way_to_go_on
 from adabest.experiments.held_run import Run, read_run
 from adabest.registry import options_of
+from adabest.report.table import data_words
 from adabest.runs.execution import check_runs, check_unchanged, refuse_irreplaceable, run_lanes
 from adabest.runs.files.atomic_files import refuse_link
 from adabest.runs.files.folder import ENDED, RunFolder
@@ -268,4 +269,4 @@ def _parts(config: Config) -> list[str]:
         ("dirichlet", "dirichlet-legacy"), f" α = {config.alpha:g}"
     )
     skew = f"{config.partition}{details.get(str(config.partition), '')}"
-    return [config.dataset, f"{config.clients} clients", f"{100 * config.participation:g} % a round", skew]
+    return [data_words(config.dataset), f"{config.clients} clients", f"{100 * config.participation:g} % a round", skew]

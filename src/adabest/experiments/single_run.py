@@ -34,9 +34,9 @@ def run(
         out: The run's folder. By default ``runs/`` and a name that the settings determine.
         overwrite: Whether a run in the folder may be replaced.
         show: Whether to show progress.
-        **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``, ``model``
-            and ``loss`` may be objects, and so may each of the ``callbacks``. Hyper-parameters are given with the
-            algorithm: ``"adabest,beta=0.9"``.
+        **settings: Settings by the names of ``Config``; they override the file's. ``dataset``, ``algorithm``,
+            ``model``, ``loss`` and ``task`` may be objects, and so may each of the ``callbacks`` and ``metrics``.
+            Hyper-parameters are given with the algorithm: ``"adabest,beta=0.9"``.
 
     Returns:
         The run, finished or diverged.

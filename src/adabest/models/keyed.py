@@ -1,13 +1,14 @@
 """Preparation of a user's module for simulation: keyed dropout, and no state that would leak between clients."""
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 
 from adabest.errors import InputError
@@ -72,6 +73,14 @@ def prepare(
         raise InputError("the model has layers whose size is still open (nn.Lazy...); give them their sizes")
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError("the model has no trainable parameter")
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            # The gradients of a copy's parameters would go to those of the original, and nothing would be trained.
+            part = f"layer {name!r}" if name else "the model"
+            raise InputError(
+                f"{part} was compiled by torch.jit, and its parameters can't be trained by client; pass it as it was "
+                "before torch.jit.script or torch.jit.trace"
+            )
     if batch_norm == "group":
         if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
             warnings.warn("batch_norm has no effect: the model has no BatchNorm", stacklevel=2)
@@ -91,6 +100,7 @@ def prepare(
         module.forward = SimulatedForward(module, draws if draws.uses else None)
     if draws.uses:
         _refuse_draws_in_evaluation(module, example)
+    _refuse_memory_between_calls(module, example, class_scores(output))
     return module
 
 
@@ -105,8 +115,8 @@ def set_dropout_key(module: nn.Module, *key: Any) -> None:
 
 
 def _as_given(module: nn.Module, example: Tensor) -> Tensor:
-    """Inputs in the float type of a module's parameters, unless they are ids."""
-    return example.to(_float_type(module)) if example.is_floating_point() else example
+    """Inputs in the float type of a module's parameters, unless they are ids. A copy: the module may write into it."""
+    return example.to(_float_type(module) if example.is_floating_point() else example.dtype, copy=True)
 
 
 def _refuse_draws_in_evaluation(module: nn.Module, example: Tensor) -> None:
@@ -124,6 +134,27 @@ def _refuse_draws_in_evaluation(module: nn.Module, example: Tensor) -> None:
         )
 
 
+def _refuse_memory_between_calls(module: nn.Module, example: Tensor, first: Tensor) -> None:
+    """Refuses a module that gives something else when it is called again, by the same inputs and the same dropout.
+
+    Buffers don't tell: hidden states and counters may be plain attributes. What is merely cached changes no output.
+    """
+    set_dropout_key(module, 0, 0, 0, 0)  # as in the trial pass
+    with torch.no_grad():
+        second = class_scores(module(_as_given(module, example)))
+    # The last bits of equal sums may depend on where in memory their operands lie.
+    tolerance = 0.0
+    if first.is_floating_point():
+        finite = first[torch.isfinite(first)].abs()
+        tolerance = math.sqrt(torch.finfo(first.dtype).eps) * (float(finite.max()) if len(finite) else 0.0)
+    if first.shape != second.shape or not torch.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True):
+        raise InputError(
+            "the model gives something else when it is called again with the same inputs: it remembers something, such "
+            "as a hidden state or a counter, which would leak from one client to the next, or draws from a generator "
+            "of its own; begin every call of forward anew"
+        )
+
+
 def _float_type(module: nn.Module) -> torch.dtype:
     """The float type of a module's parameters. A user's module may have another than the inputs, before a run."""
     return next(p.dtype for p in module.parameters() if p.requires_grad)
@@ -133,7 +164,7 @@ def _way_out(layer: nn.Module) -> str:
     """What would be right in place of a layer that keeps state."""
     if isinstance(layer, _BatchNorm):
         return "batch_norm=group puts nn.GroupNorm in its place (--batch-norm group)"
-    return "use a layer without such state, for instance nn.GroupNorm"
+    return "use a layer without such state" + (", for instance nn.GroupNorm" if isinstance(layer, _NormBase) else "")
 
 
 def _trial(
@@ -182,8 +213,9 @@ def _trial(
         if name not in before or not torch.equal(buffer, before[name]):
             layer_name, _, buffer_name = name.rpartition(".")
             layer = module.get_submodule(layer_name)
+            part = f"layer {layer_name!r}" if layer_name else "the model"
             raise InputError(
-                f"layer {layer_name!r} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
+                f"{part} ({type(layer).__name__}) changes its {buffer_name} in every forward pass, which "
                 f"would leak from one client to the next; {_way_out(layer)}"
             )
     used = generators.used_since()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import PurePath
 from statistics import fmean
 from typing import Any
 
@@ -29,6 +30,7 @@ from adabest.report.entries import (
 from adabest.report.frame import as_frame
 from adabest.report.numbers import MISSING, as_text, mean_and_spread, three_digits
 from adabest.runs.files.metrics_file import ReplyNotes
+from adabest.runs.settings.placeholders import OBJECT
 from adabest.runs.stored_run import Run
 from adabest.tasks.objectives.metric import Metric
 
@@ -268,8 +270,15 @@ def runs_table(runs: Sequence[Run]) -> Table:
         elif run.score != "scored":
             told += f" ({run.score})"
         rounds = f"{run.final.get('round', run.round)}/{run.config.rounds}"
-        rows.append((str(run.folder), run.status, rounds, run.config.dataset, run.config.algorithm, told))
+        rows.append((str(run.folder), run.status, rounds, data_words(run.config.dataset), run.config.algorithm, told))
     return Table(head, tuple(rows))
+
+
+def data_words(specification: str) -> str:
+    """A data set as lists and titles name it: its name and that of its file. Paths and options would fill ten lines."""
+    name, *options = specification.removeprefix(OBJECT).split(",")
+    places = [value for key, _, value in (option.partition("=") for option in options) if key in {"path", "name"}]
+    return " ".join([PurePath(name).name or name, *(PurePath(place).name for place in places)])
 
 
 def rejections_table(notes: ReplyNotes) -> Table:

@@ -39,7 +39,7 @@ from adabest.engine.memory_tiers import Memory, parse_size
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.simulation import Rules, Simulation
 from adabest.engine.step_numbers import UniformSteps, most_steps
-from adabest.engine.trainer import Trainer
+from adabest.engine.trainer import Trainer, Unbatchable
 from adabest.errors import InputError
 from adabest.federation.partition import NATURAL, Partition, Scheme, check_scheme, cut
 from adabest.federation.partitioners import PARTITIONERS
@@ -309,9 +309,14 @@ def make_batched_engine(
 
     def make_trainer(task: ClassificationTask) -> Trainer:
         fitting = fitting_precision(task, precision or Precision())
-        if task.model.vector.device.type == "cpu":
-            return make_cpu_trainer(task, fitting, clients_in_parallel, threads)
-        return GpuTrainer(task, fitting, clients_in_parallel, device_clock)
+        try:
+            if task.model.vector.device.type == "cpu":
+                return make_cpu_trainer(task, fitting, clients_in_parallel, threads)
+            return GpuTrainer(task, fitting, clients_in_parallel, device_clock)
+        except Unbatchable as error:
+            if not fitting.half:
+                raise
+            raise Unbatchable(f"{error}; precision bf16 has no effect on their training then") from error
 
     def make_evaluator(task: ClassificationTask) -> Evaluator | None:
         with warnings.catch_warnings(action="ignore"):  # the trainer has said it

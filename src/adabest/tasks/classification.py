@@ -452,10 +452,34 @@ class ClassificationTask:
                 f"{self._name_of_loss()} should be a function of (outputs, targets) that returns the batch's mean, a "
                 f"scalar tensor with a gradient, not {_words_of_loss(value)}"
             )
+        self._refuse_spread_out(outputs.detach(), y)
         if self.objective is not CLASSIFICATION:
             try_objective(self.objective, outputs.detach(), y, self.data.dataset)
         if self.own_metrics and len(self.data.y_test):
             try_own_metrics(self.own_metrics, outputs.detach(), self.data.y_test)
+
+    def _refuse_spread_out(self, outputs: Tensor, y: Tensor) -> None:
+        """Refuses a loss that compares each output with each target, as torch does with ``[batch, 1]`` and ``[batch]``.
+
+        Raises:
+            InputError: If its value is another one where outputs have the shape of targets.
+        """
+        if not y.is_floating_point() or outputs.shape == y.shape or outputs.numel() != y.numel():
+            return
+        outputs, y = (torch.stack([two[0], two[1] + torch.equal(two[0], two[1])]) for two in (outputs, y))
+        # Targets that are met, too: an absolute error is the same in both ways where all outputs are too low.
+        pairs = [(outputs, y), (outputs, outputs.reshape(y.shape))]
+        try:
+            alike = torch.stack([self.loss(given.reshape(y.shape), targets) for given, targets in pairs])
+            told = torch.stack([self.loss(given, targets) for given, targets in pairs])
+        except Exception:  # it counts on the shape that the model gives
+            return
+        if not torch.allclose(told, alike, rtol=1e-4, equal_nan=True):
+            raise InputError(
+                f"{self._name_of_loss()} compares each output with each target, since outputs have the shape "
+                f"{tuple(outputs.shape)} and targets {tuple(y.shape)} in a batch of two; it should begin with "
+                "outputs = outputs.reshape(targets.shape)"
+            )
 
 
 @contextlib.contextmanager

@@ -100,8 +100,29 @@ def try_own_metrics(metrics: Sequence[OwnMetric], outputs: Tensor, targets: Tens
     """
     shape = (len(targets), *outputs.shape[1:])
     made_up = torch.linspace(-1, 1, math.prod(shape), dtype=outputs.dtype).cos().view(shape)
+    targets = targets.cpu()
     for own in metrics:
-        own.value(made_up, targets.cpu())
+        value = own.value(made_up, targets)
+        if targets.is_floating_point() and made_up.shape != targets.shape and made_up.numel() == targets.numel():
+            _refuse_spread_out(own, value, made_up, targets)
+
+
+def _refuse_spread_out(own: OwnMetric, value: float, outputs: Tensor, targets: Tensor) -> None:
+    """Refuses a metric that compares each output with each target, as torch has it for ``[n, 1]`` and ``[n]``.
+
+    Raises:
+        InputError: If its value is another one where outputs have the shape of targets.
+    """
+    try:
+        alike = own.value(outputs.reshape(targets.shape), targets)
+    except InputError:  # it counts on the shape that the model gives
+        return
+    if not math.isclose(value, alike, rel_tol=1e-4) and not (math.isnan(value) or math.isnan(alike)):
+        raise InputError(
+            f"metric {own.metric.name!r} compares each output with each target, since outputs have the shape "
+            f"{tuple(outputs.shape)} and targets {tuple(targets.shape)}; it should begin with "
+            "outputs = outputs.reshape(targets.shape)"
+        )
 
 
 def _made(thing: Any, objective: Objective) -> OwnMetric:
