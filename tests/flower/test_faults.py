@@ -44,6 +44,20 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Parcel], Parcel | Failure | None], str]] 
     "a wrong type": (lambda answer: changed(answer, lambda own: own.double()), "is of type float64"),
     "too few vectors": (lambda answer: Parcel(answer.facts, answer.vectors[:1], answer.numbers), "it has 1 vectors"),
     "foreign numbers": (lambda answer: Parcel(answer.facts, answer.vectors, {"x": [1.0]}), "it has the numbers x"),
+    "numbers whose name a terminal would act on": (
+        lambda answer: Parcel(answer.facts, answer.vectors, {"\x1b[2J" * 999: [1.0]}),
+        "it has the numbers  [2J",
+    ),
+    "a fault whose name a terminal would act on": (
+        lambda answer: Parcel({**answer.facts, "faults": {"\x1b[2J": 1}}, answer.vectors, answer.numbers),
+        "its answer.faults. [2J should be text, not 1",
+    ),
+    "more local steps than there can be": (
+        lambda answer: Parcel(
+            {**answer.facts, "steps": [2**62 for _ in answer.facts["steps"]]}, answer.vectors, answer.numbers
+        ),
+        "made 4611686018427387904 local steps; with the samples that the node has announced there should be ",
+    ),
     "foreign clients": (
         lambda answer: Parcel({**answer.facts, "clients": [99]}, answer.vectors, answer.numbers),
         "about other clients",
@@ -81,6 +95,7 @@ def test_a_bad_answer_is_left_out_with_the_name_of_its_node(what: str, tmp_path:
         assert one.reason.startswith("node 1: ")
         assert reason in one.reason
         assert one.reason.isprintable()
+        assert len(one.reason) < 520
     assert all(value.isfinite().all() for model in models_of(run).values() for value in model.values())
 
 
@@ -405,6 +420,9 @@ def test_tests_of_another_form_are_left_out(spoil: Callable[[Any], Any], tmp_pat
         ({"node": "node 0"}, "there are two nodes node 0, with different clients; give each a name of its own"),
         ({"model": "00"}, "node node 1 has another model than the server"),
         ({"node": 7}, "node"),
+        ({"samples": [2**62, 5, 5]}, "node node 1 announces more than 1,000,000,000 samples, which no node may have"),
+        ({"held_out": [10**9, 5, 5]}, "node node 1 announces more than 1,000,000,000 samples"),
+        ({"\x1b[2J": 7}, r"^a node can't take part: [\x20-\x7e]+$"),
     ],
 )
 def test_a_node_that_cannot_take_part_is_an_error_before_the_first_round(
@@ -458,6 +476,38 @@ def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
         federated(network)
 
 
+def test_a_broken_run_is_not_gone_on_with_while_a_node_is_away(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            raise Killed
+        return node(order)
+
+    with pytest.raises(Killed):
+        federated(wires(tmp_path, SETTINGS, harm=harm))
+    network = wires(tmp_path, SETTINGS)
+    network.run_config, network.addresses = {**network.run_config, "nodes": 2}, [0, 1, None]
+    with pytest.raises(InputError, match="had other clients than the 7 of the nodes that are there; start all of its"):
+        federated(network)
+
+
+class WithMute(Wires):
+    """A network with one node more, which never answers."""
+
+    def present(self) -> list[int]:
+        return [*super().present(), 99]
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        known = {address: parcel for address, parcel in parcels.items() if address != 99}
+        return super().send(kind, known, seconds) | ({f"to the mute {self._sent}": 99} if 99 in parcels else {})
+
+
+def test_a_node_that_never_tells_its_clients_holds_the_first_round_up_until_the_deadline(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = federated(quick(wires(tmp_path, SETTINGS, kind=WithMute)), said)
+    assert "the node at address 99 hasn't told its clients; the run begins without it" in said
+    assert_equal_runs(run, simulated(tmp_path, SETTINGS))
+
+
 class WithStranger(Wires):
     """A network that carries answers in its own time, with a node which never says who it is, and then one less."""
 
@@ -483,7 +533,8 @@ def test_a_stranger_that_does_not_answer_holds_no_round_up(tmp_path: Path) -> No
         return node(order)
 
     settings = SETTINGS | {"participation": 1.0, "rounds": 3}
-    network = quick(wires(tmp_path, settings, harm=harm, kind=WithStranger))
+    network = wires(tmp_path, settings, harm=harm, kind=WithStranger)
+    network.run_config = {**network.run_config, "deadline": 3.0}  # a busy machine trains for a second before it looks
     run = federated(network)
     assert {(one.round, one.client) for one in run.rejections} == {(3, 1), (3, 4), (3, 7)}
 
