@@ -1,6 +1,7 @@
 """What goes wrong at nodes and on the way: it is told with the node's name, and the run ends as it should."""
 
-from collections.abc import Callable, Collection, Mapping
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,65 @@ def test_replies_that_the_gate_refuses_mean_what_they_mean_in_a_simulation(
     models, wanted = models_of(found), models_of(expected)
     for which, model in wanted.items():
         assert all(torch.equal(models[which][part], value) for part, value in model.items())
+
+
+NONSENSE: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    2**62,
+    2**80,
+    1.5,
+    1e200,
+    -1e308,
+    float("nan"),
+    "\x1b[2J",
+    "x" * 999,
+    [],
+    [[]],
+)
+NONSENSE += ([None], [[1e200] * 4] * 3, {}, {"\x1b": 1}, {"4": "\x1b" * 999}, True)
+
+
+def spoiled_somewhere(value: Any, draw: random.Random) -> Any:
+    """A value of JSON with nonsense in one place."""
+    if not isinstance(value, dict | list) or not value or draw.random() < 0.2:
+        return draw.choice(NONSENSE)
+    places = list(value) if isinstance(value, dict) else range(len(value))
+    place = draw.choice(places)
+    spoiled_copy = value.copy()
+    if draw.random() < 0.15:
+        del spoiled_copy[place]
+    else:
+        spoiled_copy[place] = spoiled_somewhere(value[place], draw)
+    return spoiled_copy
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "fednova", "feddane"])
+@pytest.mark.parametrize("seed", range(25))
+def test_an_answer_with_nonsense_in_it_neither_ends_a_run_nor_spoils_its_folder(
+    seed: int, name: str, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+
+    def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel:
+        answer = obey(order)
+        if kind == ANNOUNCE or node != "node 1":
+            return answer
+        if draw.random() < 0.7:
+            return Parcel(spoiled_somewhere(dict(answer.facts), draw), answer.vectors, answer.numbers)
+        values = draw.choice(([], [1.0], [float("nan")] * 3, [1e308] * 3, [-1.0] * 3, [2**1030] * 3))
+        numbers: dict[str, Sequence[float]] = {**answer.numbers, draw.choice([*answer.numbers, "\x1b"]): values}
+        return Parcel(answer.facts, answer.vectors, numbers)
+
+    said: list[str] = []
+    settings = RUN | {"algorithm": name, "participation": 1.0, "rounds": 2, "local_test": 0.2, "model": "logistic"}
+    run = federated(quick(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=harm)), said)
+    assert run.status == "finished"
+    assert run.final["round"] == 2
+    assert run.local_results()["client"] == list(range(10))
+    assert all(one.isprintable() for one in [*said, *(one.reason for one in run.rejections)])
 
 
 def losing(lost: Callable[[str, str, Parcel], bool], *, obeyed: bool = True) -> Harm:
@@ -408,6 +468,25 @@ def test_tests_of_another_form_are_left_out(spoil: Callable[[Any], Any], tmp_pat
     )
     assert federated(network, said).status == "finished"
     assert any(line.startswith("node 1 has not tested the models: its answer") for line in said)
+
+
+@pytest.mark.parametrize("nodes", [["node 1"], ["node 0", "node 1", "node 2"]], ids=["one", "all"])
+def test_a_loss_that_is_not_finite_at_one_node_does_not_end_the_run_of_all(nodes: list[str], tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        if kind != TEST or name not in nodes:
+            return answer
+        sums = [[None for _ in one] for one in answer.facts["sums"]]
+        return Parcel({**answer.facts, "losses": [None for _ in sums], "sums": sums})
+
+    said: list[str] = []
+    settings = SETTINGS | {"local_test": 0.2, "rounds": 2}
+    run = federated(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=harm), said)
+    assert run.status == ("finished" if len(nodes) == 1 else "diverged")
+    assert "node 1: the loss or a metric of the cloud model isn't finite there" in said
+    if len(nodes) == 1:
+        assert 0 <= run.final["cloud_accuracy"] <= 1
+        assert run.final["cloud_loss"] > 0
 
 
 @pytest.mark.parametrize(

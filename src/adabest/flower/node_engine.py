@@ -315,6 +315,9 @@ class NodeTests:
         for node, fault in faults.items():
             self._roll.say(f"{node} has not tested the models: {fault}")
         for node, given in answers.items():
+            for name, loss, sums in zip(models, given["losses"], given["sums"], strict=True):
+                if loss is None or None in sums:
+                    self._roll.say(f"{node}: the loss or a metric of the {name} model isn't finite there")
             for client in shares[node]:
                 if str(client) in given["faults"]:
                     why = shortened(given["faults"][str(client)])
@@ -358,13 +361,19 @@ class NodeTests:
     def _scores(
         self, number: int, name: str, answers: Mapping[str, TestAnswer], by_client: Mapping[str, np.ndarray]
     ) -> Scores:
-        """A model's scores over all samples; metrics of the user's own are means over clients, by their samples."""
+        """A model's scores over all samples; metrics of the user's own are means over clients, by their samples.
+
+        Numbers that aren't finite at one node don't make those of all: they are left out as long as others are there.
+        """
         weights = np.array([answer["weight"] for answer in answers.values()])
         losses = np.array([or_nan(answer["losses"][number]) for answer in answers.values()])
-        loss = float((weights * losses).sum() / max(weights.sum(), 1.0))
-        sums = torch.tensor(
+        finite = np.isfinite(losses) if np.isfinite(losses).any() else np.ones_like(losses, dtype=bool)
+        loss = float((weights * losses)[finite].sum() / max(weights[finite].sum(), 1.0))
+        rows = torch.tensor(
             [[or_nan(one) for one in answer["sums"][number]] for answer in answers.values()], dtype=torch.float64
-        ).sum(dim=0)
+        )
+        whole = rows.isfinite().all(dim=1)
+        sums = (rows[whole] if whole.any() else rows).sum(dim=0)
         values = self._task.objective.values(sums).tolist()
         for column in by_client[name][:, len(values) :].T:
             known = ~np.isnan(column)
