@@ -1,6 +1,7 @@
 """Partitions honour what they promise, and are as skewed as they should be."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -391,6 +392,15 @@ class TestStatistics:
         partition = cut_digits(clients=1, validation_clients=0)
         assert partition.total_variation == pytest.approx(0, abs=1e-12)
         assert partition.label_entropy == pytest.approx(np.log(10))
+
+    def test_the_fingerprint_of_many_samples_is_that_of_all_their_indices(self) -> None:
+        """They are digested in chunks, since the indices of a federation's server take no memory."""
+        count = (1 << 20) + 3
+        every, none = np.array([0], dtype=np.int64), np.array([], dtype=np.int64)
+        offsets, labels = np.array([0, count], dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
+        nowhere = np.broadcast_to(np.int64(0), count)
+        digest = hashlib.sha256(bytes(8 * count) + b"|" + offsets.astype("<i8").tobytes() + b"|" + bytes(8) + b"||")
+        assert Partition(nowhere, offsets, every, none, labels).fingerprint == digest.hexdigest()
 
     def test_the_fingerprint_sees_everything(self, tiny: Partition) -> None:
         others = [

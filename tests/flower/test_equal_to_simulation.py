@@ -10,6 +10,8 @@ from federations import DATA, RUN, assert_equal_runs, federated, make_normalised
 from recording import VARIANTS
 
 import adabest
+from adabest.cli import main
+from adabest.cli.exit_codes import DONE
 from adabest.flower.orders import ANNOUNCE, TEST, TRAIN
 from adabest.flower.project import ClientData
 
@@ -112,6 +114,25 @@ def test_nodes_test_with_samples_that_clients_bring(tmp_path: Path) -> None:
     run = federated(wires(tmp_path, RUN | {"algorithm": "fedavg"}, project=own))
     assert set(run.local_results()["held_out"]) == {5}
     assert 0 <= run.final["scored_accuracy"] <= 1
+
+
+def test_the_folder_is_read_as_that_of_a_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report compares federations with other algorithms, and with simulations."""
+    for name in ("adabest", "scaffold"):
+        federated(wires(tmp_path, RUN | {"algorithm": name}))
+        (tmp_path / "run").rename(tmp_path / name)
+    simulated(tmp_path, RUN | {"algorithm": "adabest"})
+    monkeypatch.chdir(tmp_path)
+    for command in (["show", "scaffold"], ["list", "."], ["report", "."]):
+        assert main(command) == DONE, command
+    told = capsys.readouterr().out
+    assert "scaffold" in told
+    assert "finished" in told
+    page = Path("report.html").read_text()
+    entries = ("adabest,dataset=python-object:federation", "scaffold,dataset=python-object:federation")
+    assert all(entry in page for entry in (*entries, "adabest,dataset=digits"))
 
 
 def test_a_federation_of_integers_and_one_of_quantities_equal_the_simulation(tmp_path: Path) -> None:

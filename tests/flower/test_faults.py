@@ -1,6 +1,7 @@
 """What goes wrong at nodes and on the way: it is told with the node's name, and the run ends as it should."""
 
-from collections.abc import Callable, Collection, Mapping
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,20 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Parcel], Parcel | Failure | None], str]] 
     "a wrong type": (lambda answer: changed(answer, lambda own: own.double()), "is of type float64"),
     "too few vectors": (lambda answer: Parcel(answer.facts, answer.vectors[:1], answer.numbers), "it has 1 vectors"),
     "foreign numbers": (lambda answer: Parcel(answer.facts, answer.vectors, {"x": [1.0]}), "it has the numbers x"),
+    "numbers whose name a terminal would act on": (
+        lambda answer: Parcel(answer.facts, answer.vectors, {"\x1b[2J" * 999: [1.0]}),
+        "it has the numbers  [2J",
+    ),
+    "a fault whose name a terminal would act on": (
+        lambda answer: Parcel({**answer.facts, "faults": {"\x1b[2J": 1}}, answer.vectors, answer.numbers),
+        "its answer.faults. [2J should be text, not 1",
+    ),
+    "more local steps than there can be": (
+        lambda answer: Parcel(
+            {**answer.facts, "steps": [2**62 for _ in answer.facts["steps"]]}, answer.vectors, answer.numbers
+        ),
+        "made 4611686018427387904 local steps; with the samples that the node has announced there should be ",
+    ),
     "foreign clients": (
         lambda answer: Parcel({**answer.facts, "clients": [99]}, answer.vectors, answer.numbers),
         "about other clients",
@@ -81,6 +96,7 @@ def test_a_bad_answer_is_left_out_with_the_name_of_its_node(what: str, tmp_path:
         assert one.reason.startswith("node 1: ")
         assert reason in one.reason
         assert one.reason.isprintable()
+        assert len(one.reason) < 520
     assert all(value.isfinite().all() for model in models_of(run).values() for value in model.values())
 
 
@@ -101,6 +117,65 @@ def test_replies_that_the_gate_refuses_mean_what_they_mean_in_a_simulation(
     models, wanted = models_of(found), models_of(expected)
     for which, model in wanted.items():
         assert all(torch.equal(models[which][part], value) for part, value in model.items())
+
+
+NONSENSE: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    2**62,
+    2**80,
+    1.5,
+    1e200,
+    -1e308,
+    float("nan"),
+    "\x1b[2J",
+    "x" * 999,
+    [],
+    [[]],
+)
+NONSENSE += ([None], [[1e200] * 4] * 3, {}, {"\x1b": 1}, {"4": "\x1b" * 999}, True)
+
+
+def spoiled_somewhere(value: Any, draw: random.Random) -> Any:
+    """A value of JSON with nonsense in one place."""
+    if not isinstance(value, dict | list) or not value or draw.random() < 0.2:
+        return draw.choice(NONSENSE)
+    places = list(value) if isinstance(value, dict) else range(len(value))
+    place = draw.choice(places)
+    spoiled_copy = value.copy()
+    if draw.random() < 0.15:
+        del spoiled_copy[place]
+    else:
+        spoiled_copy[place] = spoiled_somewhere(value[place], draw)
+    return spoiled_copy
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["adabest", "scaffold", "fednova", "feddane"])
+@pytest.mark.parametrize("seed", range(25))
+def test_an_answer_with_nonsense_in_it_neither_ends_a_run_nor_spoils_its_folder(
+    seed: int, name: str, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+
+    def harm(kind: str, node: str, order: Parcel, obey: Answer) -> Parcel:
+        answer = obey(order)
+        if kind == ANNOUNCE or node != "node 1":
+            return answer
+        if draw.random() < 0.7:
+            return Parcel(spoiled_somewhere(dict(answer.facts), draw), answer.vectors, answer.numbers)
+        values = draw.choice(([], [1.0], [float("nan")] * 3, [1e308] * 3, [-1.0] * 3, [2**1030] * 3))
+        numbers: dict[str, Sequence[float]] = {**answer.numbers, draw.choice([*answer.numbers, "\x1b"]): values}
+        return Parcel(answer.facts, answer.vectors, numbers)
+
+    said: list[str] = []
+    settings = RUN | {"algorithm": name, "participation": 1.0, "rounds": 2, "local_test": 0.2, "model": "logistic"}
+    run = federated(quick(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=harm)), said)
+    assert run.status == "finished"
+    assert run.final["round"] == 2
+    assert run.local_results()["client"] == list(range(10))
+    assert all(one.isprintable() for one in [*said, *(one.reason for one in run.rejections)])
 
 
 def losing(lost: Callable[[str, str, Parcel], bool], *, obeyed: bool = True) -> Harm:
@@ -395,6 +470,25 @@ def test_tests_of_another_form_are_left_out(spoil: Callable[[Any], Any], tmp_pat
     assert any(line.startswith("node 1 has not tested the models: its answer") for line in said)
 
 
+@pytest.mark.parametrize("nodes", [["node 1"], ["node 0", "node 1", "node 2"]], ids=["one", "all"])
+def test_a_loss_that_is_not_finite_at_one_node_does_not_end_the_run_of_all(nodes: list[str], tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        answer = node(order)
+        if kind != TEST or name not in nodes:
+            return answer
+        sums = [[None for _ in one] for one in answer.facts["sums"]]
+        return Parcel({**answer.facts, "losses": [None for _ in sums], "sums": sums})
+
+    said: list[str] = []
+    settings = SETTINGS | {"local_test": 0.2, "rounds": 2}
+    run = federated(wires(tmp_path, settings, project=project_on(DATA, tested=False), harm=harm), said)
+    assert run.status == ("finished" if len(nodes) == 1 else "diverged")
+    assert "node 1: the loss or a metric of the cloud model isn't finite there" in said
+    if len(nodes) == 1:
+        assert 0 <= run.final["cloud_accuracy"] <= 1
+        assert run.final["cloud_loss"] > 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -405,6 +499,9 @@ def test_tests_of_another_form_are_left_out(spoil: Callable[[Any], Any], tmp_pat
         ({"node": "node 0"}, "there are two nodes node 0, with different clients; give each a name of its own"),
         ({"model": "00"}, "node node 1 has another model than the server"),
         ({"node": 7}, "node"),
+        ({"samples": [2**62, 5, 5]}, "node node 1 announces more than 1,000,000,000 samples, which no node may have"),
+        ({"held_out": [10**9, 5, 5]}, "node node 1 announces more than 1,000,000,000 samples"),
+        ({"\x1b[2J": 7}, r"^a node can't take part: [\x20-\x7e]+$"),
     ],
 )
 def test_a_node_that_cannot_take_part_is_an_error_before_the_first_round(
@@ -458,6 +555,38 @@ def test_a_node_with_other_settings_is_refused(tmp_path: Path) -> None:
         federated(network)
 
 
+def test_a_broken_run_is_not_gone_on_with_while_a_node_is_away(tmp_path: Path) -> None:
+    def harm(kind: str, name: str, order: Parcel, node: Answer) -> Parcel:
+        if kind == TRAIN and order.facts["round"] == 2:
+            raise Killed
+        return node(order)
+
+    with pytest.raises(Killed):
+        federated(wires(tmp_path, SETTINGS, harm=harm))
+    network = wires(tmp_path, SETTINGS)
+    network.run_config, network.addresses = {**network.run_config, "nodes": 2}, [0, 1, None]
+    with pytest.raises(InputError, match="had other clients than the 7 of the nodes that are there; start all of its"):
+        federated(network)
+
+
+class WithMute(Wires):
+    """A network with one node more, which never answers."""
+
+    def present(self) -> list[int]:
+        return [*super().present(), 99]
+
+    def send(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> dict[str, int]:
+        known = {address: parcel for address, parcel in parcels.items() if address != 99}
+        return super().send(kind, known, seconds) | ({f"to the mute {self._sent}": 99} if 99 in parcels else {})
+
+
+def test_a_node_that_never_tells_its_clients_holds_the_first_round_up_until_the_deadline(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = federated(quick(wires(tmp_path, SETTINGS, kind=WithMute)), said)
+    assert "the node at address 99 hasn't told its clients; the run begins without it" in said
+    assert_equal_runs(run, simulated(tmp_path, SETTINGS))
+
+
 class WithStranger(Wires):
     """A network that carries answers in its own time, with a node which never says who it is, and then one less."""
 
@@ -483,7 +612,8 @@ def test_a_stranger_that_does_not_answer_holds_no_round_up(tmp_path: Path) -> No
         return node(order)
 
     settings = SETTINGS | {"participation": 1.0, "rounds": 3}
-    network = quick(wires(tmp_path, settings, harm=harm, kind=WithStranger))
+    network = wires(tmp_path, settings, harm=harm, kind=WithStranger)
+    network.run_config = {**network.run_config, "deadline": 3.0}  # a busy machine trains for a second before it looks
     run = federated(network)
     assert {(one.round, one.client) for one in run.rejections} == {(3, 1), (3, 4), (3, 7)}
 

@@ -80,6 +80,15 @@ def pickled() -> bytes:
     return place.getvalue()
 
 
+def archived() -> bytes:
+    """A file of NumPy's that holds arrays by name."""
+    import io
+
+    place = io.BytesIO()
+    np.savez(place, own=np.zeros(1))
+    return place.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -90,6 +99,7 @@ def pickled() -> bytes:
         (records(ArrayRecord({"1": Array(np.zeros(3))})), "the message lacks '0'"),
         (records(array("float32", data=b"nonsense")), "a vector can't be read"),
         (records(array("object", data=pickled())), "a vector can't be read"),
+        (records(array("float32", data=archived())), "a vector is an archive of arrays; it should be one array"),
         (records(ArrayRecord({"0": Array(np.zeros(3, dtype=np.complex64))})), "a vector is of type complex64"),
         (records(numbers={"samples": "many"}), "samples should be a list of numbers"),
         (records(numbers={"samples": [True]}), "samples should be a list of numbers"),

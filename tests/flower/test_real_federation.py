@@ -37,9 +37,14 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A federation whose nodes share out the clients of a simulation; supervisors start nodes again that have ended."""
     with federation(tmp_path_factory.mktemp("federation")) as made:
         made.share_out(DATA)
-        made.configure(**RUN, algorithm="adabest", nodes=made.nodes, deadline=600, out="")
+        configure(made, RUN)
         made.start_all()
         yield made
+
+
+def configure(trial: Federation, settings: dict[str, Any]) -> None:
+    """Writes the settings that a run may change."""
+    trial.configure(**settings, algorithm="adabest", nodes=trial.nodes, deadline=600, out="")
 
 
 @pytest.fixture(autouse=True)
@@ -76,10 +81,18 @@ def test_a_federation_over_tls_has_the_bits_of_the_reference_engine(
     assert max(sizes) > expected.identity["parameters"] * 4  # h_i, on the node's disk
 
 
-def test_flowers_simulation_has_the_same_bits(trial: Federation, tmp_path: Path) -> None:
+def test_flowers_simulation_has_the_same_bits_and_tests_at_nodes(trial: Federation, tmp_path: Path) -> None:
+    changes = {"local_test": 0.2, "partition_seed": DATA["partition_seed"]}
     trial.start_simulation()
-    settings = begun(trial, tmp_path / "here", "simulation", algorithm="adabest")
-    assert_equal_runs(ended(trial, tmp_path / "here"), simulated(tmp_path, settings))
+    configure(trial, RUN | changes)
+    try:
+        settings = begun(trial, tmp_path / "here", "simulation", algorithm="adabest", **changes)
+        found = ended(trial, tmp_path / "here")
+    finally:
+        configure(trial, RUN)
+    expected = simulated(tmp_path, settings)
+    assert_equal_runs(found, expected)
+    assert found.local_results() == expected.local_results()
 
 
 def test_a_node_that_is_not_registered_is_refused(trial: Federation) -> None:

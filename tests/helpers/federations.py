@@ -108,7 +108,7 @@ def wires(
         {"partition-id": number, "num-partitions": nodes, "state-dir": str(folder / f"states-{number}")}
         for number in range(nodes)
     ]
-    run_config = {**settings, "out": str(folder / "run"), "nodes": nodes, "deadline": 5.0}
+    run_config = {**settings, "out": str(folder / "run"), "nodes": nodes, "deadline": 30.0}
     return kind(project or project_on(DATA), run_config, started_with, harm)
 
 

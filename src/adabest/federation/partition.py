@@ -20,6 +20,7 @@ from adabest.registry import blaming
 
 NATURAL = "natural"
 _NUMBER = 8  # bytes
+_CHUNK = 1 << 20  # numbers that are digested at a time
 _BY_CLASS = 3  # tables of [clients, classes] in memory at a time: priors, counts, and a temporary one
 _BY_SAMPLE = 8  # arrays of one number per sample in memory at a time: labels, orders, draws, places
 
@@ -99,7 +100,8 @@ class Partition:
         """A digest of the samples of each client and of the roles."""
         digest = hashlib.sha256()
         for array in (self.indices, self.offsets, self.training, self.validation):
-            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+            for start in range(0, len(array), _CHUNK):  # the server of a federation has indices that take no memory
+                digest.update(np.ascontiguousarray(array[start : start + _CHUNK], dtype="<i8").tobytes())
             digest.update(b"|")
         if self.held_out is not None:
             digest.update(self.held_out.fingerprint.encode())

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -108,6 +109,8 @@ def _vector(array: Array) -> torch.Tensor:
         values = array.numpy()  # never unpickles
     except Exception as error:  # whatever NumPy has against bytes that aren't an array
         raise InputError(f"a vector can't be read: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise InputError("a vector is an archive of arrays; it should be one array")
     if values.dtype.name not in _TYPES:
         raise InputError(f"a vector is of type {values.dtype}, which no model has")
     return torch.from_numpy(values.astype(values.dtype.newbyteorder("="), order="C"))

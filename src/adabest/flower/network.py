@@ -12,6 +12,7 @@ from adabest.flower.parcels import Parcel
 from adabest.flower.project import MOST_CLIENTS
 from adabest.tasks.base import Heartbeat
 
+_MOST_SAMPLES = 1_000_000_000  # of a node, so that sums over nodes stay whole numbers of 64 bits
 _LOOK_FOR_LOST = 2.0  # seconds between two looks for a node that was lost
 _TELL_OF_WAITING = 30.0
 
@@ -116,6 +117,7 @@ class Roll:
         self._addresses: dict[str, int] = {}
         self._strangers: set[int] = set()
         self._asked: dict[str, _Asked] = {}
+        self._silent: set[int] = set()  # addresses that were asked once in vain
         self._nodes: dict[int, str] = {}
 
     @property
@@ -130,6 +132,8 @@ class Roll:
     def enrol(self, wanted: int) -> None:
         """Waits until enough nodes are there, and asks them for their clients.
 
+        Others that are there are waited for, too, until the deadline: one that never answers holds no run up.
+
         Raises:
             InputError: If a node can't take part, or two have a client of the same number.
         """
@@ -137,7 +141,10 @@ class Roll:
         while True:
             self.heartbeat()
             self._meet(self._network.present(), is_beginning=True)
-            if len(self._members) >= wanted and not self._asked:
+            addresses = {own.address for own in self._asked.values()}
+            if len(self._members) >= wanted and addresses <= self._silent:
+                for address in sorted(addresses):
+                    self.say(f"the node at address {address} hasn't told its clients; the run begins without it")
                 break
             if time.monotonic() - told >= _TELL_OF_WAITING:
                 told = time.monotonic()
@@ -213,6 +220,7 @@ class Roll:
         It waits for none of them: one that doesn't answer would hold up a round in which it has no part.
         """
         now = time.monotonic()
+        self._silent |= {own.address for own in self._asked.values() if now >= own.until}
         self._asked = {ticket: own for ticket, own in self._asked.items() if now < own.until}
         known = {*self._addresses.values(), *self._strangers, *(own.address for own in self._asked.values())}
         new = [address for address in present if address not in known]
@@ -237,9 +245,10 @@ class Roll:
             if facts["model"] != self._model:
                 raise InputError(f"node {member.name} has another model than the server; both need the same code")
         except InputError as error:
+            why = shortened(str(error))  # it may quote names that the node made up
             if is_beginning:
-                raise InputError(f"a node can't take part: {error}") from error
-            self.say(f"the node at address {address} can't take part: {error}")
+                raise InputError(f"a node can't take part: {why}") from error
+            self.say(f"the node at address {address} can't take part: {why}")
             self._strangers.add(address)
             return
         before = self._members.get(member.name)
@@ -290,4 +299,6 @@ def _member(facts: Announcement) -> Member:
         raise InputError(f"node {name} should announce one client or more by ascending numbers, with their samples")
     if min(samples) < 1 or min(held_out) < 0:
         raise InputError(f"node {name}: every client needs at least one sample to train on")
+    if sum(samples) + sum(held_out) > _MOST_SAMPLES:
+        raise InputError(f"node {name} announces more than {_MOST_SAMPLES:,} samples, which no node may have")
     return Member(name, tuple(clients), tuple(samples), tuple(held_out))

@@ -121,7 +121,7 @@ class NodeEngine:
                 if isinstance(answer, str):
                     raise InputError(answer)
                 facts = read_answer("its answer", answer.facts, TrainAnswer)
-                there = _checked_clients(facts, clients, trains=request.work is Work.TRAIN)
+                there = _checked_clients(facts, clients, request)
                 if request.task.metrics[0] == ACCURACY:
                     _check_accuracies(one[1] for one in facts["scores"])
                 if there:
@@ -132,7 +132,7 @@ class NodeEngine:
                         client: kind(*(field[place] for field in stacked)) for place, client in enumerate(there)
                     }
             except InputError as error:
-                absent |= dict.fromkeys(clients, str(error))
+                absent |= dict.fromkeys(clients, shortened(str(error)))  # it may quote names that the node made up
                 continue
             steps |= zip(there, facts["steps"], strict=True)
             scores |= {own.client: own for own in _scores_in(facts, there)}
@@ -311,10 +311,13 @@ class NodeTests:
                     raise InputError(answer)
                 answers[node] = self._read(answer, models=len(models), own=own, clients=len(shares[node]))
             except InputError as error:
-                faults[node] = str(error)
+                faults[node] = shortened(str(error))
         for node, fault in faults.items():
             self._roll.say(f"{node} has not tested the models: {fault}")
         for node, given in answers.items():
+            for name, loss, sums in zip(models, given["losses"], given["sums"], strict=True):
+                if loss is None or None in sums:
+                    self._roll.say(f"{node}: the loss or a metric of the {name} model isn't finite there")
             for client in shares[node]:
                 if str(client) in given["faults"]:
                     why = shortened(given["faults"][str(client)])
@@ -358,13 +361,19 @@ class NodeTests:
     def _scores(
         self, number: int, name: str, answers: Mapping[str, TestAnswer], by_client: Mapping[str, np.ndarray]
     ) -> Scores:
-        """A model's scores over all samples; metrics of the user's own are means over clients, by their samples."""
+        """A model's scores over all samples; metrics of the user's own are means over clients, by their samples.
+
+        Numbers that aren't finite at one node don't make those of all: they are left out as long as others are there.
+        """
         weights = np.array([answer["weight"] for answer in answers.values()])
         losses = np.array([or_nan(answer["losses"][number]) for answer in answers.values()])
-        loss = float((weights * losses).sum() / max(weights.sum(), 1.0))
-        sums = torch.tensor(
+        finite = np.isfinite(losses) if np.isfinite(losses).any() else np.ones_like(losses, dtype=bool)
+        loss = float((weights * losses)[finite].sum() / max(weights[finite].sum(), 1.0))
+        rows = torch.tensor(
             [[or_nan(one) for one in answer["sums"][number]] for answer in answers.values()], dtype=torch.float64
-        ).sum(dim=0)
+        )
+        whole = rows.isfinite().all(dim=1)
+        sums = (rows[whole] if whole.any() else rows).sum(dim=0)
         values = self._task.objective.values(sums).tolist()
         for column in by_client[name][:, len(values) :].T:
             known = ~np.isnan(column)
@@ -373,18 +382,26 @@ class NodeTests:
         return Scores(loss, {metric.name: value for metric, value in zip(self._task.metrics, values, strict=True)})
 
 
-def _checked_clients(facts: TrainAnswer, asked: Sequence[int], *, trains: bool) -> list[int]:
+def _checked_clients(facts: TrainAnswer, asked: Sequence[int], request: Request) -> list[int]:
     """The clients of an answer.
 
     Raises:
-        InputError: If it is about others, or its lists aren't of one length.
+        InputError: If it is about others, its lists aren't of one length, or they made other numbers of local steps
+            than they were to make.
     """
-    there = facts["clients"]
+    there, trains = facts["clients"], request.work is Work.TRAIN
     if not set(there) <= set(asked) or len(set(there)) < len(there):
         raise InputError("its answer is about other clients than it was asked for")
     lengths = {len(facts["steps"]), len(facts["scores"]) if trains else len(there), len(there)}
-    if len(lengths) > 1 or any(len(one) != 4 for one in facts["scores"]) or any(own < 0 for own in facts["steps"]):
+    if len(lengths) > 1 or any(len(one) != 4 for one in facts["scores"]):
         raise InputError("its answer should have steps and scores for each client")
+    expected = request.steps(there).tolist() if trains else [0] * len(there)
+    for client, steps, due in zip(there, facts["steps"], expected, strict=True):
+        if steps != due:
+            raise InputError(
+                f"its answer says that client {client} made {steps} local steps; with the samples that the node has "
+                f"announced there should be {due}"
+            )
     return there
 
 

@@ -98,6 +98,11 @@ def _refuse_other_settings(folder: RunFolder, config: Config) -> None:
         InputError: With the settings, and what would be right.
     """
     changed = changed_settings(folder, config)
+    if "clients" in changed:
+        raise InputError(
+            f"{folder.path} holds a run that was broken off and had other clients than the {config.clients} of the "
+            "nodes that are there; start all of its nodes, then flwr run again, or set out to another folder"
+        )
     if changed:
         raise InputError(
             f"{folder.path} holds a run that was broken off and had other settings: {', '.join(changed)}; give it "
