@@ -36,11 +36,11 @@ SHAPE = odd_models.INPUT
 
 
 def vgg(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Convolutions with padding of both spellings, and dropout."""
+    """Convolutions, one of them dilated, and dropout."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
         nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding="same"),
+        nn.Conv2d(8, 8, 3, padding=2, dilation=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(8, 16, 3, padding=1),
@@ -130,7 +130,7 @@ class TestWays:
                 AUTOGRAD,
                 [
                     "conv 3→8, 3×3 + relu",
-                    ("conv 8→8, 3×3", STACKED),
+                    ("conv 8→8, 3×3, dilation 2×2", STACKED),
                     ("relu", STACKED),
                     ("max-pool 2×2", STACKED),
                     "conv 8→16, 3×3 + relu + max-pool 2×2",
@@ -255,8 +255,8 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("model", "words"),
         [
-            (vgg, "No kernels for conv 8→8, 3×3: its padding is 'same', which may differ from side to side. So that "),
-            (vgg, "the plan can fuse it: write padding=(1, 1), which is the same."),
+            (vgg, "No kernels for conv 8→8, 3×3, dilation 2×2: its dilation is 2×2, and kernels have none. So that "),
+            (vgg, "the plan can fuse it: take dilation 1."),
             (vgg, "No kernels for relu, max-pool 2×2: the layer before it has no kernels"),
             (normed, "No kernels for GroupNorm: kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling"),
             (normed, "No kernels for relu: it isn't right behind a convolution or a linear layer with kernels."),
@@ -292,7 +292,7 @@ class TestReasons:
     def test_following_the_advice_lets_the_plan_fuse_it(self) -> None:
         told, better = vgg((3, 32, 32), 10), vgg((3, 32, 32), 10)
         assert isinstance(better, nn.Sequential)
-        better[2] = nn.Conv2d(8, 8, 3, padding=(1, 1))
+        better[2] = nn.Conv2d(8, 8, 3, padding="same")
         before, after = (adabest.layers(model=one, dataset="cifar10") for one in (told, better))
         assert ("conv 8→8, 3×3 + relu + max-pool 2×2", KERNELS) in summary(after)
         assert before.flops == after.flops

@@ -108,8 +108,21 @@ SHAPES = [
     ConvolutionShape(16, 5, 4, 16, (1, 1), bias=False),
     ConvolutionShape(3, 5, 6, 16, (3, 3), padding=(2, 1), pool=2),
     ConvolutionShape(20, 4, 5, 5, (5, 5), padding=(2, 2), bias=False, relu=True, pool=2),
+    ConvolutionShape(16, 7, 6, 16, (3, 3), padding=(1, 1), bias=False, stride=(2, 2)),
+    ConvolutionShape(20, 5, 8, 33, (1, 1), bias=False, stride=(2, 2)),
+    ConvolutionShape(16, 9, 7, 5, (5, 3), padding=(3, 1), relu=True, pool=2, stride=(1, 2)),
+    ConvolutionShape(5, 8, 7, 16, (2, 3), padding=(2, 2), stride=(3, 4)),
+    ConvolutionShape(3, 9, 11, 5, (7, 5), padding=(3, 2), relu=True, pool=2, unfolded=True, stride=(2, 2)),
+    ConvolutionShape(2, 5, 4, 16, (1, 2), padding=(0, 2), unfolded=True, stride=(2, 3)),
 ]
-every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s.channels}x{s.height}x{s.width}-{s.outputs}")
+
+
+def name_of(shape: ConvolutionShape) -> str:
+    strided = "" if shape.stride == (1, 1) else f" by {shape.stride[0]}x{shape.stride[1]}"
+    return f"{shape.channels}x{shape.height}x{shape.width}-{shape.outputs}{strided}"
+
+
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=name_of)
 
 
 class Convolution:
@@ -195,7 +208,8 @@ def test_twins_of_convolutions_agree_with_autograd(shape: ConvolutionShape) -> N
     gradient = case.packing.unpack(packed)
     for client in range(CLIENTS):
         image, weight, offset = (t[client].clone().requires_grad_() for t in (case.images, case.weight, case.bias))
-        expected = functional.conv2d(image, weight, offset if shape.bias else None, padding=shape.padding)
+        added = offset if shape.bias else None
+        expected = functional.conv2d(image, weight, added, stride=shape.stride, padding=shape.padding)
         expected = functional.max_pool2d(expected, shape.pool)
         expected = expected.relu() if shape.relu else expected
         inside = twins.interior(y, shape.pooled)[client]
@@ -552,6 +566,9 @@ INPUTS = {
     "flat image": flat(3, 5, 7),
     "unfolded": unfolded_or_not(ConvolutionShape(3, 5, 7, 5, (2, 3), padding=(0, 2), unfolded=True)),
     "unfolded, one channel": unfolded_or_not(ConvolutionShape(1, 9, 9, 5, (3, 3), padding=(1, 1), unfolded=True)),
+    "unfolded, strided": unfolded_or_not(
+        ConvolutionShape(3, 7, 8, 5, (3, 3), padding=(1, 1), unfolded=True, stride=(2, 2))
+    ),
     "plain": unfolded_or_not(ConvolutionShape(17, 4, 5, 5, (3, 3), padding=(1, 1))),
 }
 

@@ -388,6 +388,7 @@ class _Assembly:
             padding=_padding(layer),
             bias=layer.bias is not None,
             unfolded=first and short,
+            stride=(layer.stride[0], layer.stride[1]),
         )
         return ConvolutionLayer(shape, self._names[id(layer.weight)], self._name(layer.bias))
 
@@ -415,24 +416,14 @@ _NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each samp
 
 def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
     """Why kernels can't compute a convolution; None if they can."""
-    if layer.stride != (1, 1):
-        return Obstacle(
-            f"its stride is {_by(layer.stride)}, and kernels have stride 1",
-            "take stride 1, with 2×2 max-pooling behind it where the image should shrink",
-        )
     if layer.dilation != (1, 1):
         return Obstacle(f"its dilation is {_by(layer.dilation)}, and kernels have none", "take dilation 1")
     if layer.groups != 1:
         return Obstacle(f"it has {layer.groups} groups of channels, and kernels have one", "take groups=1")
     if layer.padding_mode != "zeros":
         return Obstacle(f"it pads with {layer.padding_mode!r}, and kernels with zeros", "take padding_mode='zeros'")
-    if layer.padding == "same":
-        rows, columns = layer.kernel_size[0] // 2, layer.kernel_size[1] // 2
-        is_odd = layer.kernel_size[0] % 2 == layer.kernel_size[1] % 2 == 1
-        return Obstacle(
-            "its padding is 'same', which may differ from side to side",
-            f"write padding=({rows}, {columns}), which is the same" if is_odd else "take a kernel with odd sides",
-        )
+    if layer.padding == "same" and not all(side % 2 for side in layer.kernel_size):
+        return Obstacle("its padding is 'same', which differs from side to side here", "take a kernel with odd sides")
     return None
 
 
@@ -504,6 +495,8 @@ def _halves(pool: nn.MaxPool2d) -> bool:
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    if layer.padding == "same":
+        return layer.kernel_size[0] // 2, layer.kernel_size[1] // 2
     return (0, 0) if isinstance(layer.padding, str) else (layer.padding[0], layer.padding[1])
 
 

@@ -21,7 +21,7 @@ def padded(count: int, multiple: int = _MULTIPLE) -> int:
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A convolution of stride 1 with what is fused into it.
+    """A convolution with what is fused into it.
 
     Attributes:
         channels: Input channels.
@@ -34,6 +34,7 @@ class ConvolutionShape:
         relu: Whether negative outputs are cut off.
         pool: Rows and columns of the output over which the largest value is taken; 1 or 2.
         unfolded: Whether the input comes as runs (see the module's docstring).
+        stride: From one output to the next, in rows and columns of the input.
     """
 
     channels: int
@@ -46,6 +47,7 @@ class ConvolutionShape:
     relu: bool = False
     pool: int = 1
     unfolded: bool = False
+    stride: tuple[int, int] = (1, 1)
 
     @property
     def run(self) -> int:
@@ -64,15 +66,20 @@ class ConvolutionShape:
         """Rows, columns and channels of an input image as it is stored, with its border."""
         rows, columns = self.height + 2 * self.padding[0], self.width + 2 * self.padding[1]
         if self.unfolded:
-            return rows, columns - self.kernel[1] + 1, self.run
+            return rows, self.dense[1], self.run
         return rows, columns, padded(self.channels)
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """From one output to the next, in rows and columns of the stored input, which has a run for each column."""
+        return self.stride[0], 1 if self.unfolded else self.stride[1]
 
     @property
     def dense(self) -> tuple[int, int]:
         """Rows and columns of the output before pooling."""
         return (
-            self.height + 2 * self.padding[0] - self.kernel[0] + 1,
-            self.width + 2 * self.padding[1] - self.kernel[1] + 1,
+            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1,
+            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1,
         )
 
     @property
@@ -120,6 +127,7 @@ class InputShape:
             flat, as a linear layer takes them.
         padding: Zeros around the pixels, in rows and columns.
         stored: The shape in which an input is stored.
+        step: From one run to the next, in pixels.
     """
 
     channels: int
@@ -128,12 +136,13 @@ class InputShape:
     run: int
     padding: tuple[int, int]
     stored: tuple[int, ...]
+    step: int = 1
 
 
 def unfolded_or_not(shape: ConvolutionShape) -> InputShape:
     """The input that a first convolution reads."""
-    run = shape.kernel[1] if shape.unfolded else 1
-    return InputShape(shape.channels, shape.height, shape.width, run, shape.padding, shape.stored_input)
+    run, step = (shape.kernel[1], shape.stride[1]) if shape.unfolded else (1, 1)
+    return InputShape(shape.channels, shape.height, shape.width, run, shape.padding, shape.stored_input, step)
 
 
 def flat(channels: int, height: int, width: int) -> InputShape:

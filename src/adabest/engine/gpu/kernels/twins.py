@@ -51,7 +51,7 @@ def place(shape: InputShape, images: Tensor, out: Tensor) -> None:
         return
     down, right = shape.padding
     bordered = functional.pad(images, (right, right, down, down)).permute(0, 2, 3, 1)
-    runs = bordered.unfold(2, shape.run, 1).transpose(3, 4).flatten(3)
+    runs = bordered.unfold(2, shape.run, shape.step).transpose(3, 4).flatten(3)
     out.flatten(0, 1)[..., : runs.shape[-1]] = runs
 
 
@@ -133,10 +133,11 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
     patches = torch.bmm(dense.flatten(1, 3), kernel.transpose(1, 2))
     patches = patches.view(clients, images, *shape.dense, *shape.kernel, -1)
     bordered = patches.new_zeros((clients, images, *shape.stored_input))
-    rows, columns = shape.dense
+    (rows, columns), (down, right) = shape.dense, shape.stride
     for row in range(shape.kernel[0]):
         for column in range(shape.kernel[1]):
-            bordered[:, :, row : row + rows, column : column + columns] += patches[..., row, column, :]
+            last_row, last_column = row + (rows - 1) * down, column + (columns - 1) * right
+            bordered[:, :, row : last_row + 1 : down, column : last_column + 1 : right] += patches[..., row, column, :]
     dx.copy_(interior(bordered, (shape.height, shape.width)))
 
 
@@ -389,8 +390,9 @@ def interior(bordered: Tensor, inside: tuple[int, int]) -> Tensor:
 
 def _patches(shape: ConvolutionShape, x: Tensor) -> Tensor:
     """What lies under the kernel at each output, ``[clients, images · outputs, shape.depth]``."""
-    clients, images, _, columns, channels = x.shape
-    pixel, row = channels, columns * channels
+    clients, images = x.shape[:2]
+    client, image, row, pixel, _ = x.stride()
+    down, right = shape.step
     size = (clients, images, *shape.dense, shape.kernel[0], shape.run)
-    strides = (x.stride(0), x.stride(1), row, pixel, row, 1)
+    strides = (client, image, down * row, right * pixel, row, 1)
     return x.as_strided(size, strides, x.storage_offset()).flatten(4).flatten(1, 3)
