@@ -16,7 +16,7 @@ from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, ProgramSetting, StepKind
-from adabest.engine.layer_plan import plan_layers
+from adabest.engine.layer_plan import plan_model
 from adabest.models.factory import build_model
 from adabest.tasks.base import no_heartbeat
 
@@ -38,12 +38,13 @@ def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype
     model, shape, classes, batch = case
     generator = torch.Generator().manual_seed(0)
     module = build_model(model, torch.randn(2, *shape), classes, 0)
-    layers = plan_layers(module, torch.randn(2, *shape))
+    plan = plan_model(module, torch.randn(2, *shape))
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     samples = 50_000
     return ProgramSetting(
-        layers=layers,
-        packing=packing(layers, shapes, operators, GPU),
+        layers=plan.layers,
+        sources=plan.sources,
+        packing=packing(plan.layers, shapes, operators, GPU),
         shapes=shapes,
         operators=operators,
         inputs=torch.randint(0, 256, (samples, *shape), dtype=torch.uint8, generator=generator).to(GPU),

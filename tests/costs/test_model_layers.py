@@ -23,7 +23,7 @@ from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.gpu import trainer as gpu_trainer
-from adabest.engine.gpu.layers import ConvolutionWork, FunctionalWork, LinearWork
+from adabest.engine.gpu.layers import ConvolutionWork, FunctionalWork, LinearWork, SumWork
 from adabest.engine.gpu.trainer import GpuTrainer
 from adabest.errors import InputError
 from adabest.models.keyed import prepare
@@ -258,9 +258,12 @@ class TestReasons:
             (vgg, "No kernels for conv 8→8, 3×3, dilation 2×2: its dilation is 2×2, and kernels have none. So that "),
             (vgg, "the plan can fuse it: take dilation 1."),
             (vgg, "No kernels for relu, max-pool 2×2: the layer before it has no kernels"),
-            (normed, "No kernels for GroupNorm: kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling"),
-            (normed, "No kernels for relu: it isn't right behind a convolution or a linear layer with kernels."),
-            ("resnet", "several tensors go on at the same time there, as around a shortcut."),
+            (normed, "No kernels for GroupNorm: kernels are for nn.Conv2d, nn.Linear, sums, relu and 2×2 max-pooling"),
+            (normed, "No kernels for relu: it isn't right behind a convolution, a linear layer or a sum with kernels."),
+            (
+                "resnet",
+                "as around a shortcut, and GroupNorm is in the way: kernels are for nn.Conv2d",
+            ),
         ],
     )
     def test_reasons_are_told(self, model: Any, words: str) -> None:
@@ -314,7 +317,18 @@ class Remembering:
 
 
 # Models for which ways differ: kernels alone, kernels and torch.func in turn, torch.func alone, and clients in turn.
-TAKEN = ("functions", "mixed", "residual", "hooked", "branching", "unused", "relu at the end", "recurrent")
+TAKEN = (
+    "functions",
+    "mixed",
+    "residual",
+    "shortcuts",
+    "many ways",
+    "hooked",
+    "branching",
+    "unused",
+    "relu at the end",
+    "recurrent",
+)
 
 
 @pytest.mark.parametrize("name", [*TAKEN, "chain"])
@@ -357,7 +371,7 @@ class TestWaysAreTaken:
         assert all(work._operators is kernels for work in works)
         # Neighbours that torch.func computes are one part of the program.
         runs = [way for place, way in enumerate(told) if way == KERNELS or place == 0 or told[place - 1] == KERNELS]
-        by_kind = {ConvolutionWork: KERNELS, LinearWork: KERNELS, FunctionalWork: STACKED}
+        by_kind = {ConvolutionWork: KERNELS, LinearWork: KERNELS, SumWork: KERNELS, FunctionalWork: STACKED}
         assert runs == [by_kind[type(work)] for work in works]
 
 

@@ -42,6 +42,8 @@ MODELS: dict[str, str | nn.Module] = {
     "a convolution at the end": nn.Sequential(
         nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(5, 3, 2), nn.Flatten()
     ),
+    "shortcuts": odd_models.make("shortcuts"),
+    "a sum at the end": odd_models.make("shortcuts of features"),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 

@@ -269,6 +269,64 @@ def test_a_divergence_isnt_hidden_by_relu_or_pooling(operators: Any) -> None:
     assert bool(torch.isnan(y[2, 0, 0, 0, : SHAPES[0].outputs]).all())
 
 
+def test_a_convolution_reads_a_part_of_a_wider_border() -> None:
+    """Several convolutions read one output, whose border is that of the largest padding."""
+    case = Convolution(SHAPES[3], torch.float32)
+    wide = torch.zeros(CLIENTS, BATCH, *(side + extra for side, extra in zip(case.x.shape[2:], (4, 2, 0), strict=True)))
+    wide = wide.to(DEVICE)
+    case.x = twins.interior(wide, (case.x.shape[2], case.x.shape[3])).copy_(case.x)
+    (y, kind), (found_y, _) = case.forward(twins), case.forward(KERNELS)
+    assert_twins(found_y, y, case.y)
+    dense, _ = case.spread(twins, kind)
+    partial = case.weight_gradient(twins, dense).sum(dim=1)
+    assert_twins(case.weight_gradient(KERNELS, dense).sum(dim=1), partial, nothing(*partial.shape))
+    image, weight = (t[0].clone().requires_grad_() for t in (case.images, case.weight))
+    expected = functional.conv2d(image, weight, case.bias[0], padding=case.shape.padding)
+    expected = functional.max_pool2d(expected, 2).relu()
+    torch.testing.assert_close(y[0, ..., : case.shape.outputs].permute(0, 3, 1, 2), expected, **COARSE)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[4], SHAPES[8]], ids=name_of)
+def test_the_gradient_of_an_input_is_added_to_that_by_others(shape: ConvolutionShape) -> None:
+    case = Convolution(shape, torch.float32)
+    _, kind = case.forward(twins)
+    dense, _ = case.spread(twins, kind)
+    other, alone = random(*case.empty_input_gradient().shape), case.input_gradient(twins, dense)
+    for operators in (twins, KERNELS):
+        dx = case.empty_input_gradient()
+        operators.input_gradient(shape, pace(), dense, case.w, dx, other)
+        torch.testing.assert_close(others(dx), others(alone + other), **COARSE)
+        if operators is KERNELS:
+            assert bool(torch.isnan(dx[ALONE]).all())
+
+
+@pytest.mark.parametrize("relu", [True, False], ids=["relu", "plain"])
+@pytest.mark.parametrize("shape", [(5, 4, 16), (3, 7, 48), (1, 1, 144)], ids=lambda shape: "x".join(map(str, shape)))
+def test_the_kernel_of_sums_agrees_with_its_twin(shape: tuple[int, int, int], relu: bool) -> None:
+    """Each operand within a border of its own."""
+    rows, columns, channels = shape
+
+    def bordered(down: int, right: int) -> Tensor:
+        return random(CLIENTS, BATCH, rows + 2 * down, columns + 2 * right, channels)
+
+    a, b, shown = (twins.interior(bordered(*border), (rows, columns)) for border in ((1, 2), (0, 0), (2, 0)))
+    a[0, 0, 0, 0, 0] = torch.nan
+    for second, mask in ((b, None), (b, shown), (None, shown)):
+        found = []
+        for operators in (twins, KERNELS):
+            y = torch.full_like(bordered(1, 0), 7.0)
+            operators.add(pace(), a, second, twins.interior(y, (rows, columns)), relu=relu, shown=mask)
+            found.append(y)
+        expected = a if second is None else a + second
+        expected = expected.relu() if relu else expected
+        expected = expected if mask is None else torch.where(mask > 0, expected, 0.0)
+        inside = [twins.interior(y, (rows, columns)) for y in found]
+        for one in inside:
+            torch.testing.assert_close(others(one), others(expected), rtol=0, atol=0, equal_nan=True)
+        assert bool((found[1][ALONE] == 7.0).all())
+        assert bool((found[1][:, :, [0, -1]] == 7.0).all()), "the border stays"
+
+
 # --- Linear layers ----------------------------------------------------------------------------------------------------
 
 LINEAR = [(16, 5, 4), (48, 16, 20), (80, 70, 3), (144, 33, 70)]  # inputs, outputs, samples
@@ -671,7 +729,9 @@ def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) ->
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed", "strided at the end"])
+@pytest.mark.parametrize(
+    "model", ["mlp,hidden=9x5", "mixed", "strided at the end", "shortcuts", "shortcuts of features", "many ways"]
+)
 def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
@@ -712,12 +772,21 @@ def test_full_gradients_with_the_kernels_agree_with_the_reference(model: str, mo
     assert distance(mine, truth) < 1e-5
 
 
-def test_lanes_have_the_bits_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", ["mlp,hidden=5", "shortcuts of features"])
+def test_lanes_have_the_bits_of_single_runs(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short batches and full gradients of two runs side by side, each client with blocks of its own."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
     options: Any = (("epochs", 1), ("device", DEVICE), ("batching", "short"))
     cases = [
-        Case("mlp,hidden=5", (1, 3, 3), dtype=torch.float32, seed=seed, kind="mlp", options=options) for seed in (0, 1)
+        Case(
+            odd_models.make(model, seed) if model in odd_models.MODELS else model,
+            odd_models.INPUT,
+            dtype=torch.float32,
+            seed=seed,
+            kind=model,
+            options=options,
+        )
+        for seed in (0, 1)
     ]
     alone = [simulate(FedDane(), case, StackedEngine) for case in cases]
     for simulation in alone:

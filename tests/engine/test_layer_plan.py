@@ -14,6 +14,7 @@ from adabest.engine.layer_plan import (
     FunctionalLayer,
     Layer,
     LinearLayer,
+    SumLayer,
     plan_layers,
     plan_model,
 )
@@ -29,12 +30,14 @@ def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
 
 
 def short(layer: Layer) -> str:
-    """A layer in a word: C or L with p for pooling and r for relu, F for a functional one."""
+    """A layer in a word: C, L or S with p for pooling and r for relu, F for a functional one."""
     match layer:
         case ConvolutionLayer(shape=shape):
             return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
         case LinearLayer(shape=shape):
             return "L" + "r" * shape.relu
+        case SumLayer(shape=shape):
+            return "S" + "r" * shape.relu
         case FunctionalLayer():
             return "F"
 
@@ -46,6 +49,12 @@ def row_of(module: nn.Module, example: Tensor = EXAMPLE) -> str:
 ROWS = {
     "functions": "Cpr Lr L",
     "residual": "C F L",
+    "shortcuts": "Cr Cr C Sr Cr C C Sr L",
+    "shortcuts of features": "Lr Lr L S L L S",
+    "many ways": "C F Cpr C S C Sr C L",
+    "ways in one": "C F L",
+    "changed in place": "C F L",
+    "unread": "C F L",
     "shared": "F",
     "tied": "F",
     "gated": "L F L",
@@ -131,15 +140,23 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (convolution(padding=1, padding_mode="circular"), "it pads with 'circular'", "padding_mode='zeros'"),
         (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
         (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
-        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling", ""),
-        (wrapped(nn.ReLU()), "it isn't right behind a convolution or a linear layer", "put it right behind one"),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, sums, relu and 2×2 max-pooling", ""),
+        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer or a sum", "put it right behind one"),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
         (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
         (make("frozen"), "it has parameters that aren't trained", "train all of its parameters"),
         (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
         (make("double relu and pool"), "there is a relu before it already", "leave it out"),
-        (make("residual"), "several tensors go on at the same time there", ""),
+        (make("residual"), "as around a shortcut, and ReLU is in the way: others read what comes before it", ""),
+        (
+            make("ways in one"),
+            "and Sum is in the way: it adds tensors of several shapes",
+            "add two tensors of the same shape",
+        ),
+        (make("changed in place"), "and relu changes in place what others read", "make it change a copy"),
+        (make("unread"), "as around a shortcut, and nothing reads what second gives", "leave that out"),
+        (make("two inputs of one"), "and they come out of the model's inputs", "let a single layer read the inputs"),
         (make("patches"), "what comes in isn't a tensor with one row for each sample", ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -186,21 +203,37 @@ def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
     for layer in plan_layers(module, EXAMPLE):
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
-        else:
+        elif not isinstance(layer, SumLayer):
             found += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
     assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shapes_go_on_where_they_ended(name: str) -> None:
-    shape = INPUT
-    for layer in plan_of(make(name)):
+    plan = plan_model(prepare(make(name), EXAMPLE), EXAMPLE)
+    outputs = {place: layer.output for place, layer in enumerate(plan.layers)} | {-1: INPUT}
+    for place, (layer, sources) in enumerate(zip(plan.layers, plan.sources, strict=True)):
+        shape = outputs[sources[0]]
         if isinstance(layer, FunctionalLayer):
             assert torch.Size(layer.input).numel() == torch.Size(shape).numel()
         elif isinstance(layer, ConvolutionLayer):
             assert (layer.shape.channels, layer.shape.height, layer.shape.width) == shape
-        shape = layer.output  # type: ignore[assignment]
-    assert torch.Size(shape).numel() == CLASSES
+        elif isinstance(layer, SumLayer):
+            assert [outputs[source] for source in sources] == [layer.output] * 2
+        assert all(source < place for source in sources)
+    assert torch.Size(plan.layers[-1].output).numel() == CLASSES
+    read = [source for sources in plan.sources for source in sources]
+    assert read.count(-1) == 1, "the first layer alone reads the input"
+    assert {*read} == {*range(-1, len(plan.layers) - 1)}, "somebody reads all but the last"
+
+
+def test_branches_read_what_they_branch_from() -> None:
+    plan = plan_model(prepare(make("shortcuts"), EXAMPLE), EXAMPLE)
+    assert plan.sources == ((-1,), (0,), (1,), (2, 0), (3,), (4,), (3,), (5, 6), (7,))
+    assert [part.reads for part in plan.parts[:4]] == [(-1,), (0,), (1,), (2,)]
+    rows = plan_model(prepare(make("mixed"), EXAMPLE), EXAMPLE)
+    assert rows.sources == tuple((place - 1,) for place in range(len(rows.layers)))
+    assert [part.reads for part in rows.parts] == [(place - 1,) for place in range(len(rows.parts))]
 
 
 def test_the_shape_of_a_convolution() -> None:

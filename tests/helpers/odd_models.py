@@ -36,6 +36,46 @@ def _residual(self: Any, x: Tensor) -> Any:
     return self.out((x + self.inner(functional.relu(x))).mean(dim=(2, 3)))
 
 
+def _with_shortcuts(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.stem(x))
+    x = functional.relu(self.second(functional.relu(self.first(x))) + self.same(x), inplace=True)
+    y = self.fourth(functional.relu(self.third(x)))
+    y += self.shortcut(x)
+    return self.out(functional.relu(y).flatten(1))
+
+
+def _with_shortcuts_of_features(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.first(x.flatten(1)))
+    x = x + self.second(functional.relu(self.inner(x)))
+    return self.out(x) + self.aside(x)
+
+
+def _with_many_ways(self: Any, x: Tensor) -> Any:
+    x = self.dropout(self.stem(x))
+    pooled = functional.max_pool2d(functional.relu(self.first(x)), 2)
+    y = torch.add(pooled, self.second(x))
+    return self.out(self.last(functional.relu(y.add(self.third(x)))).flatten(1))
+
+
+def _with_ways_in_one(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    x = self.first(x).flatten(1) + x.flatten(1)
+    return self.out(functional.relu(x))
+
+
+def _changed_in_place(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    y = self.first(functional.relu(x, inplace=True))
+    return self.out((y + x).flatten(1))
+
+
+def _with_a_value_that_nobody_reads(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    y = self.first(x)
+    self.second(x)
+    return self.out((y + x).flatten(1))
+
+
 def _shared(self: Any, x: Tensor) -> Any:
     x = self.first(x.flatten(1))
     return self.out(self.inner(functional.relu(self.inner(x))))
@@ -185,6 +225,54 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
     "residual": lambda: Written(
         _residual, conv=nn.Conv2d(2, 4, 3), inner=nn.Conv2d(4, 4, 3, padding=1), out=nn.Linear(4, CLASSES)
+    ),
+    "shortcuts": lambda: Written(
+        _with_shortcuts,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        second=nn.Conv2d(4, 4, 3, padding="same"),
+        same=nn.Identity(),
+        third=nn.Conv2d(4, 18, 3, stride=2, padding=1),
+        fourth=nn.Conv2d(18, 18, 3, padding=1, bias=False),
+        shortcut=nn.Conv2d(4, 18, 1, stride=2, bias=False),
+        out=nn.Linear(162, CLASSES),
+    ),
+    "shortcuts of features": lambda: Written(
+        _with_shortcuts_of_features,
+        first=nn.Linear(FEATURES, 9),
+        inner=nn.Linear(9, 5),
+        second=nn.Linear(5, 9),
+        out=nn.Linear(9, CLASSES),
+        aside=nn.Linear(9, CLASSES, bias=False),
+    ),
+    "many ways": lambda: Written(
+        _with_many_ways,
+        stem=nn.Conv2d(2, 5, 3, padding=1),
+        dropout=nn.Dropout2d(0.2),
+        first=nn.Conv2d(5, 4, 3, padding=1),
+        second=nn.Conv2d(5, 4, 2, stride=2),
+        third=nn.Conv2d(5, 4, (1, 5), stride=(2, 2), padding=(0, 2)),
+        last=nn.Conv2d(4, 4, 3, padding=2, stride=(1, 2)),
+        out=nn.Linear(60, CLASSES),
+    ),
+    "ways in one": lambda: Written(
+        _with_ways_in_one,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "changed in place": lambda: Written(
+        _changed_in_place,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "unread": lambda: Written(
+        _with_a_value_that_nobody_reads,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        second=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
     ),
     "shared": lambda: Written(_shared, first=nn.Linear(FEATURES, 5), inner=nn.Linear(5, 5), out=nn.Linear(5, CLASSES)),
     "tied": lambda: Written(_tied, first=nn.Linear(FEATURES, 5), out=nn.Linear(FEATURES, CLASSES)),

@@ -1,11 +1,16 @@
-"""The plan of a model: the row of layers that trainers compute one by one.
+"""The plan of a model: the layers that trainers compute one by one.
 
 A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution or a
 linear layer, with the relu and max-pooling that follow, become layers with operators of their own. All other parts stay
 what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
+
+Between two cuts several tensors may go on at the same time, as around a shortcut. Such a part is cut into operations,
+if all of them become layers with operators of their own: then some layers read the output of the same layer, and sums
+join the branches. If they don't, the part stays whole.
 """
 
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adabest.engine.shapes import ConvolutionShape, LinearShape, padded
+from adabest.engine.shapes import ConvolutionShape, LinearShape, SumShape, padded
 from adabest.models.forward_pass import why_own_forward
 from adabest.models.keyed import KeyedDropout
 
@@ -67,6 +72,23 @@ class LinearLayer:
         return (self.shape.outputs,)
 
 
+@dataclass(frozen=True)
+class SumLayer:
+    """The sum of two tensors with its relu.
+
+    Attributes:
+        shape: Its shape.
+    """
+
+    shape: SumShape
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The shape of one output."""
+        shape = self.shape
+        return (shape.channels,) if shape.flat else (shape.channels, shape.height, shape.width)
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionalLayer:
     """Any other part of a model.
@@ -84,7 +106,10 @@ class FunctionalLayer:
     output: tuple[int, ...]
 
 
-Layer = ConvolutionLayer | LinearLayer | FunctionalLayer
+Layer = ConvolutionLayer | LinearLayer | SumLayer | FunctionalLayer
+
+
+INPUT = -1  # the place of what comes in, among layers and among parts
 
 
 class Obstacle(NamedTuple):
@@ -104,7 +129,8 @@ class PlannedPart:
     """A part of a model in its plan.
 
     Attributes:
-        module: The part: the operations of a traced model, or the whole model.
+        module: The part: operations of a traced model, or the whole model.
+        reads: The parts whose outputs it takes, in the order of its arguments; ``INPUT`` stands for the model's input.
         layer: The place of the layer that it belongs to; None if nothing needs to be computed for it.
         obstacle: Why ``torch.func`` computes it; None if it has operators of its own.
         operation: The layer of torch that it consists of, functions taken for the layers they are the same as; None for
@@ -112,6 +138,7 @@ class PlannedPart:
     """
 
     module: nn.Module
+    reads: tuple[int, ...]
     layer: int | None
     obstacle: Obstacle | None
     operation: nn.Module | None = None
@@ -122,12 +149,15 @@ class Plan:
     """The plan of a model.
 
     Attributes:
-        layers: The layers that trainers compute one by one.
+        layers: The layers that trainers compute one by one; the last one gives the model's output.
+        sources: The layers whose outputs each layer reads, all before it; ``INPUT`` stands for the model's input, which
+            the first layer alone reads. In a row, each reads the one before it.
         parts: The parts that they are made of, in order.
         whole: Why the model is a single functional layer; None if it was cut.
     """
 
     layers: tuple[Layer, ...]
+    sources: tuple[tuple[int, ...], ...]
     parts: tuple[PlannedPart, ...]
     whole: Obstacle | None = None
 
@@ -167,12 +197,14 @@ def _uncut(module: nn.Module, example: Tensor, names: dict[int, str], obstacle: 
     with torch.no_grad():
         output = tuple(module(example).shape[1:])
     layer = FunctionalLayer(module, {name: name for name in names.values()}, tuple(example.shape[1:]), output)
-    return Plan((layer,), (PlannedPart(module, 0, obstacle),), obstacle)
+    return Plan((layer,), ((INPUT,),), (PlannedPart(module, (INPUT,), 0, obstacle),), obstacle)
 
 
 def _parameters(layer: Layer) -> list[str]:
     if isinstance(layer, FunctionalLayer):
         return list(layer.parameters)
+    if isinstance(layer, SumLayer):
+        return []
     return [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
 
 
@@ -271,38 +303,144 @@ def _reads_input(node: fx.Node) -> bool:
     return any(source.op == "placeholder" for source in node.all_input_nodes)
 
 
+class _Sum(nn.Module):
+    """Stands for the sum of two tensors, for which torch has no layer."""
+
+
+class _Branch(NamedTuple):
+    """A value of a part in which several go on at the same time.
+
+    Attributes:
+        value: The value of an example.
+        layer: The layer that gives it.
+        part: The part that gives it.
+        source: The last operation before it that is neither a relu nor pooling.
+    """
+
+    value: Tensor
+    layer: int
+    part: int
+    source: Any
+
+
 class _Assembly:
     """Turns parts into layers, one after another."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._names = names
         self._layers: list[Layer] = []
+        self._sources: list[tuple[int, ...]] = []
         self._rest: list[nn.Module] = []  # parts that wait to become one functional layer
+        self._at = INPUT  # the layer that gives the current value, but for the waiting parts
+        self._is_shared = False  # whether several operations read the current value
         self._source: Any = None  # the last operation that is neither a relu nor pooling
 
     def of(self, parts: list[fx.GraphModule], example: Tensor) -> Plan:
+        """The plan of a model that consists of parts, for inputs like an example."""
         self._shape = tuple(example.shape[1:])
         self._rest_shape = self._shape
         # Two batches of different sizes tell which values have one row for each input.
         values: list[Any] = [example, torch.cat([example, example[:1]])]
         sizes, in_rows, planned = [len(value) for value in values], True, list[PlannedPart]()
         for part in parts:
-            operation = _single_operation(part)
+            operation, before = _single_operation(part), values
             with torch.no_grad():
                 values = [part(value) for value in values]
-            obstacle = self._absorb(operation, part) if in_rows else _NOT_IN_ROWS
-            if not isinstance(operation, nn.ReLU | nn.MaxPool2d | nn.Identity):
-                self._source = operation
+            if not in_rows:
+                obstacle: Obstacle | None = _NOT_IN_ROWS
+            elif len(_operations_of(part)) > 1:
+                obstacle = self._absorb_branches(part, before[0], planned)
+                if obstacle is None:
+                    self._shape = tuple(values[0].shape[1:])
+                    continue
+            else:
+                obstacle = self._absorb(operation)
             if obstacle is not None:
                 self._add_rest(part)
-            at = len(self._layers) if self._rest else len(self._layers) - 1
-            computed = obstacle is not None or not isinstance(operation, nn.Flatten | nn.Identity)
-            planned.append(PlannedPart(part, at if computed else None, obstacle, operation))
+            planned.append(self._planned(part, (len(planned) - 1,), obstacle, operation))
             in_rows = all(_has_rows(value, size) for value, size in zip(values, sizes, strict=True))
             if in_rows:
                 self._shape = tuple(values[0].shape[1:])
         self._close_rest(self._shape)
-        return Plan(tuple(self._layers), tuple(planned))
+        return Plan(tuple(self._layers), tuple(self._sources), tuple(planned))
+
+    def _planned(
+        self, part: nn.Module, reads: tuple[int, ...], obstacle: Obstacle | None, operation: Any
+    ) -> PlannedPart:
+        """A part that was absorbed just now, or waits with others."""
+        if not isinstance(operation, nn.ReLU | nn.MaxPool2d | nn.Identity):
+            self._source = operation
+        at = len(self._layers) if self._rest else self._at
+        computed = obstacle is not None or not isinstance(operation, nn.Flatten | nn.Identity)
+        return PlannedPart(part, reads, at if computed else None, obstacle, operation)
+
+    def _append(self, layer: Layer, *sources: int) -> None:
+        """Adds a layer that reads the current value, or others; its output is the next value."""
+        self._layers.append(layer)
+        self._sources.append(sources or (self._at,))
+        self._at = len(self._layers) - 1
+
+    def _absorb_branches(self, part: fx.GraphModule, example: Tensor, planned: list[PlannedPart]) -> Obstacle | None:
+        """Makes layers of the operations of a part in which several tensors go on at the same time; why not, if not.
+
+        Args:
+            part: The part.
+            example: A batch of its inputs.
+            planned: The parts before it, to which its operations are added.
+        """
+        before = (list(self._layers), list(self._sources), list(self._rest), self._at, self._shape, self._source)
+        self._close_rest(self._shape)
+        found = list(planned)
+        obstacle = self._why_not_branches(part, example, found)
+        self._is_shared = False
+        if obstacle is not None:
+            self._layers, self._sources, self._rest, self._at, self._shape, self._source = before
+            return Obstacle(f"{_SEVERAL_TENSORS}{obstacle.why}", obstacle.change)
+        planned[:] = found
+        return None
+
+    def _why_not_branches(self, part: fx.GraphModule, example: Tensor, planned: list[PlannedPart]) -> Obstacle | None:
+        if self._at == INPUT:
+            return Obstacle(", and they come out of the model's inputs", "let a single layer read the inputs")
+        operations = _operations_of(part)
+        entry = next(node for node in part.graph.nodes if node.op == "placeholder")
+        readers = _readers(part, operations)
+        branches = {entry: _Branch(example, self._at, len(planned) - 1, self._source)}
+        for node in operations:
+            own, reads = _alone(part, node), [branches[source] for source in node.all_input_nodes]
+            operation = _single_operation(own)
+            is_shared = any(readers[source] > 1 for source in node.all_input_nodes)
+            with torch.no_grad():
+                value = own(*(one.value for one in reads))
+            if not node.users:
+                return Obstacle(f", and nothing reads what {node.name} gives", "leave that out")
+            if is_shared and _is_in_place(node, operation):
+                return Obstacle(f", and {node.name} changes in place what others read", "make it change a copy")
+            if isinstance(operation, _Sum):
+                obstacle = self._absorb_sum(value, reads)
+            else:
+                first = reads[0]
+                self._at, self._shape, self._source = first.layer, tuple(first.value.shape[1:]), first.source
+                self._is_shared = is_shared
+                obstacle = self._absorb(operation)
+            if obstacle is not None:
+                kind = node.name if operation is None else type(operation).__name__.strip("_")
+                return Obstacle(f", and {kind} is in the way: {obstacle.why}", obstacle.change)
+            planned.append(self._planned(own, tuple(one.part for one in reads), None, operation))
+            branches[node] = _Branch(value, self._at, len(planned) - 1, self._source)
+        return None
+
+    def _absorb_sum(self, value: Tensor, reads: "Sequence[_Branch]") -> Obstacle | None:
+        """Makes a layer of a sum; why not, if that isn't possible."""
+        shape = tuple(value.shape[1:])
+        outputs = [self._layers[one.layer].output for one in reads]
+        if len(reads) != 2 or any(one != shape for one in outputs):
+            return Obstacle("it adds tensors of several shapes, or one to itself", "add two tensors of the same shape")
+        if len(shape) not in (1, 3):
+            return Obstacle("it adds what is neither images nor features")
+        channels, height, width = (*shape, 1, 1)[:3]
+        self._append(SumLayer(SumShape(channels, height, width, flat=len(shape) == 1)), *(one.layer for one in reads))
+        return None
 
     def _add_rest(self, part: nn.Module) -> None:
         if not self._rest:
@@ -313,12 +451,13 @@ class _Assembly:
         if self._rest:
             module = nn.Sequential(*self._rest)
             parameters = {self._names[id(p)]: name for name, p in module.named_parameters() if id(p) in self._names}
-            self._layers.append(FunctionalLayer(module, parameters, self._rest_shape, output))
+            self._append(FunctionalLayer(module, parameters, self._rest_shape, output))
             self._rest = []
 
-    def _absorb(self, operation: Any, part: fx.GraphModule) -> Obstacle | None:
-        """Makes a layer of a part's only operation, or adds it to the last one; why not, if that isn't possible."""
-        last = self._layers[-1] if self._layers and not self._rest else None
+    def _absorb(self, operation: Any) -> Obstacle | None:
+        """Makes a layer of an operation, or adds it to the one before; why not, if that isn't possible."""
+        is_behind = self._at != INPUT and not self._rest and not self._is_shared
+        last = self._layers[self._at] if is_behind else None
         obstacle: Obstacle | None
         match operation:
             case nn.Conv2d():
@@ -327,35 +466,37 @@ class _Assembly:
                     obstacle = Obstacle("its inputs aren't images of channels, rows and columns")
                 if obstacle is None:
                     self._close_rest(self._shape)
-                    self._layers.append(self._convolution(operation))
+                    self._append(self._convolution(operation))
             case nn.Linear():
                 obstacle = self._why_not_trained(operation)
                 if obstacle is None and len(self._shape) != 1:
                     obstacle = Obstacle("it takes several rows of features for each sample, and kernels take one")
                 if obstacle is None:
                     self._close_rest(self._shape)
-                    self._layers.append(self._linear(operation))
+                    self._append(self._linear(operation))
             case nn.Identity():
                 obstacle = None
             case nn.ReLU():
                 obstacle = self._why_not_behind(last) or _why_not_relu(last)
                 if obstacle is None:
-                    assert isinstance(last, ConvolutionLayer | LinearLayer)
-                    self._layers[-1] = _replaced(last, relu=True)
+                    assert isinstance(last, ConvolutionLayer | LinearLayer | SumLayer)
+                    self._layers[self._at] = _replaced(last, relu=True)
             case nn.MaxPool2d():
                 obstacle = self._why_not_behind(last) or _why_not_pool(last, operation)
                 if obstacle is None:
                     assert isinstance(last, ConvolutionLayer)
-                    self._layers[-1] = _replaced(last, pool=2)
+                    self._layers[self._at] = _replaced(last, pool=2)
             case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1:
                 # Memory stays as it is; a linear layer that follows knows how it is laid out.
                 obstacle = Obstacle("it stands behind an operation without kernels") if self._rest else None
             case _:
-                obstacle = _WITHOUT_KERNELS if len(_operations_of(part)) == 1 else _SEVERAL_OPERATIONS
+                obstacle = _WITHOUT_KERNELS
         return obstacle
 
     def _why_not_behind(self, last: Layer | None) -> Obstacle | None:
         """Why no layer is there that relu or pooling could be part of; None if there may be one."""
+        if self._is_shared:
+            return Obstacle("others read what comes before it, too")
         if last is None and isinstance(self._source, nn.Conv2d | nn.Linear):
             return Obstacle("the layer before it has no kernels, or something stands between them")
         return None
@@ -393,11 +534,11 @@ class _Assembly:
         return ConvolutionLayer(shape, self._names[id(layer.weight)], self._name(layer.bias))
 
     def _linear(self, layer: nn.Linear) -> LinearLayer:
-        before = self._layers[-1] if self._layers else None
+        before = None if self._at == INPUT else self._layers[self._at]
         image, inputs = None, padded(layer.in_features)
-        if isinstance(before, ConvolutionLayer):
-            image = (before.shape.outputs, *before.shape.pooled)
-            inputs = before.shape.stored_outputs * image[1] * image[2]
+        if isinstance(before, ConvolutionLayer | SumLayer) and len(before.output) > 1:
+            channels, rows, columns = before.output
+            image, inputs = (channels, rows, columns), padded(channels) * rows * columns
         shape = LinearShape(inputs, layer.out_features, layer.bias is not None)
         return LinearLayer(shape, self._names[id(layer.weight)], self._name(layer.bias), image)
 
@@ -409,8 +550,8 @@ def _has_rows(value: Any, count: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
 
 
-_WITHOUT_KERNELS = Obstacle("kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling")
-_SEVERAL_OPERATIONS = Obstacle("several tensors go on at the same time there, as around a shortcut")
+_WITHOUT_KERNELS = Obstacle("kernels are for nn.Conv2d, nn.Linear, sums, relu and 2×2 max-pooling")
+_SEVERAL_TENSORS = "several tensors go on at the same time there, as around a shortcut"
 _NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
 
 
@@ -429,9 +570,9 @@ def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
 
 def _why_not_relu(last: Layer | None) -> Obstacle | None:
     """Why a relu can't be part of the layer before it; None if it can."""
-    if not isinstance(last, ConvolutionLayer | LinearLayer):
+    if not isinstance(last, ConvolutionLayer | LinearLayer | SumLayer):
         return Obstacle(
-            "it isn't right behind a convolution or a linear layer with kernels",
+            "it isn't right behind a convolution, a linear layer or a sum with kernels",
             "put it right behind one, before normalisation and dropout",
         )
     if last.shape.relu:
@@ -475,12 +616,48 @@ def _single_operation(part: fx.GraphModule) -> Any:
     extra = (*node.args[1:], *sorted(node.kwargs.items()))
     if node.target in (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_"):
         return nn.ReLU()  # in place or not: nothing else reads what goes from one part to the next
+    if _is_sum(node):
+        return _Sum()
     if node.target in (torch.flatten, "flatten") and extra in ((1,), (("start_dim", 1),)):
         return nn.Flatten()
     if node.target is functional.max_pool2d and len(node.all_input_nodes) == 1:
         options: dict[str, Any] = dict(zip(_POOL_OPTIONS, node.args[1:], strict=False)) | node.kwargs
         return nn.MaxPool2d(**options)
     return None
+
+
+def _is_sum(node: fx.Node) -> bool:
+    """Whether an operation adds two tensors, and nothing more."""
+    plain = len(node.args) == 2 and not node.kwargs and all(isinstance(one, fx.Node) for one in node.args)
+    return plain and node.target in (operator.add, operator.iadd, torch.add, "add", "add_")
+
+
+def _is_in_place(node: fx.Node, operation: Any) -> bool:
+    """Whether an operation that may have operators of its own changes what it reads."""
+    by_name = node.target in (operator.iadd, "add_", "relu_", functional.relu_, torch.relu_)
+    is_told = bool(node.kwargs.get("inplace")) or any(one is True for one in node.args)
+    return by_name or is_told or bool(getattr(operation, "inplace", False))
+
+
+def _readers(part: fx.GraphModule, operations: Sequence[fx.Node]) -> dict[fx.Node, int]:
+    """How many operations read the memory of each value of a part; what only passes it on doesn't count."""
+    roots: dict[fx.Node, fx.Node] = {}
+    counts: Counter[fx.Node] = Counter()
+    for node in operations:
+        sources = [roots.get(source, source) for source in node.all_input_nodes]
+        if isinstance(_single_operation(_alone(part, node)), nn.Identity | nn.Flatten):
+            roots[node] = sources[0]
+        else:
+            counts.update(sources)
+    return {node: counts[roots.get(node, node)] for node in part.graph.nodes}
+
+
+def _alone(part: fx.GraphModule, node: fx.Node) -> fx.GraphModule:
+    """An operation of a part as a module of its own, whose arguments are the values that it reads."""
+    graph = fx.Graph()
+    copies = {source: graph.placeholder(f"value_{place}") for place, source in enumerate(node.all_input_nodes)}
+    graph.output(graph.node_copy(node, copies.__getitem__))
+    return fx.GraphModule(part, graph)
 
 
 def _operations_of(part: fx.GraphModule) -> list[fx.Node]:
@@ -500,6 +677,9 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     return (0, 0) if isinstance(layer.padding, str) else (layer.padding[0], layer.padding[1])
 
 
-def _replaced(layer: ConvolutionLayer | LinearLayer, **changes: Any) -> ConvolutionLayer | LinearLayer:
+_WithShape = ConvolutionLayer | LinearLayer | SumLayer
+
+
+def _replaced(layer: _WithShape, **changes: Any) -> _WithShape:
     shape: Any = type(layer.shape)(**(vars(layer.shape) | changes))
     return type(layer)(**(vars(layer) | {"shape": shape}))

@@ -116,6 +116,32 @@ class LinearShape:
 
 
 @dataclass(frozen=True)
+class SumShape:
+    """A sum of two tensors with what is fused into it.
+
+    Flat features are the channels of an image of one pixel.
+
+    Attributes:
+        channels: Channels, or features.
+        height: Rows; 1 for features.
+        width: Columns; 1 for features.
+        flat: Whether what comes in and goes out are features.
+        relu: Whether negative sums are cut off.
+    """
+
+    channels: int
+    height: int = 1
+    width: int = 1
+    flat: bool = False
+    relu: bool = False
+
+    @property
+    def stored(self) -> tuple[int, int, int]:
+        """Rows, columns and channels as they are stored, without border."""
+        return self.height, self.width, padded(self.channels)
+
+
+@dataclass(frozen=True)
 class InputShape:
     """How a sample of the data set becomes an input of the first layer.
 

@@ -1,6 +1,7 @@
 """The layers of a program: forward and backward passes of all clients at once, with the buffers between them."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn import functional
 from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, SumLayer
 from adabest.models.keyed import set_dropout_key
 
 
@@ -86,14 +87,14 @@ class ConvolutionWork(ConvolutionForward):
         self._dense = None if first else allocate(batch, *shape.dense, outputs)
         self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored_input[2])
 
-    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
-        """The gradient of the input, without border; None for the first layer."""
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace, other: Tensor | None = None) -> Tensor | None:
+        """The gradient of the input, without border, added to that by others; None for the first layer."""
         self._dy = dy.view(self._kind.shape)
         if self._dense is None or self._gradient is None:
             return None
         self._operators.spread(self._shape, pace, self._dy, self._kind, self._dense, self._bias_partial)
         weight = self._weight.of(parameters)
-        self._operators.input_gradient(self._shape, pace, self._dense, weight, self._gradient)
+        self._operators.input_gradient(self._shape, pace, self._dense, weight, self._gradient, other)
         return self._gradient
 
     def weight_gradient(self, direction: Direction, pace: Pace) -> None:
@@ -167,6 +168,54 @@ class LinearWork(LinearForward):
         )
 
 
+class SumForward:
+    """The sum of two tensors with relu."""
+
+    def __init__(
+        self,
+        layer: SumLayer,
+        operators: Any,
+        *,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+        kind: torch.dtype | None = None,
+    ) -> None:
+        self.layer = layer
+        self._shape, self._operators = layer.shape, operators
+        rows, columns, channels = layer.shape.stored
+        self._inside = rows, columns
+        self._output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], channels, kind=kind)
+        self.output = self._output.flatten(2) if layer.shape.flat else self._output
+
+    def forward(self, first: Tensor, second: Tensor, pace: Pace) -> Tensor:
+        """The output, with its border."""
+        a, b = (value[:, :, None, None] if self._shape.flat else value for value in (first, second))
+        self._operators.add(pace, a, b, twins.interior(self._output, self._inside), relu=self._shape.relu)
+        return self.output
+
+
+class SumWork(SumForward):
+    """The sum of two tensors with relu, both ways."""
+
+    def __init__(
+        self, layer: SumLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+    ) -> None:
+        super().__init__(layer, operators, border=border, batch=batch, allocate=allocate)
+        self._gradient = allocate(batch, *layer.shape.stored) if layer.shape.relu else None
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of both inputs, without border."""
+        if self._gradient is None:
+            return dy
+        shown = twins.interior(self._output, self._inside)
+        self._operators.add(pace, dy.reshape(self._gradient.shape), None, self._gradient, shown=shown)
+        return self._gradient.flatten(2) if self._shape.flat else self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Does nothing: a sum has no parameters."""
+
+
 class FunctionalWork:
     """Any other part of a model: one function of parameters and inputs, mapped over the clients."""
 
@@ -235,53 +284,108 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
-Forward = ConvolutionForward | LinearForward
-Work = ConvolutionWork | LinearWork | FunctionalWork
+Forward = ConvolutionForward | LinearForward | SumForward
+Work = ConvolutionWork | LinearWork | SumWork | FunctionalWork
 
 
-def output_border(after: Layer | None) -> tuple[int, int]:
-    """The zeros around a convolution's output, in rows and columns: the padding of the layer after it."""
-    return after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
+def output_border(place: int, layers: Sequence[Layer], sources: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+    """The zeros around a layer's output, in rows and columns: as many as a convolution that reads it needs."""
+    readers = (layer for layer, read in zip(layers, sources, strict=True) if place in read)
+    paddings = [layer.shape.padding for layer in readers if isinstance(layer, ConvolutionLayer)]
+    return max((rows for rows, _ in paddings), default=0), max((columns for _, columns in paddings), default=0)
+
+
+def outputs_of_all(
+    works: Sequence[Work] | Sequence[Forward],
+    sources: Sequence[tuple[int, ...]],
+    x: Tensor,
+    parameters: Tensor,
+    pace: Pace,
+    *,
+    keys: DrawKeys | None = None,
+) -> list[Tensor]:
+    """The outputs of all layers, in order.
+
+    Args:
+        works: The layers.
+        sources: What each of them reads (see ``Plan``).
+        x: The input of the first.
+        parameters: The point.
+        pace: Who is still training.
+        keys: What names each client's draws.
+    """
+    outputs = list[Tensor]()
+    for work, read in zip(works, sources, strict=True):
+        given = [
+            as_input(x, None, work) if place < 0 else as_input(outputs[place], works[place], work) for place in read
+        ]
+        if isinstance(work, SumForward):
+            outputs.append(work.forward(given[0], given[1], pace))
+        elif isinstance(work, FunctionalWork):
+            assert keys is not None
+            outputs.append(work.forward(given[0], parameters, pace, keys))
+        else:
+            outputs.append(work.forward(given[0], parameters, pace))
+    return outputs
 
 
 def in_torch_layout(value: Tensor, before: Work | Forward | None, shape: tuple[int, ...]) -> Tensor:
     """The output of a layer, or an input from the data set, in torch's own layout ``[clients, batch, *shape]``."""
     lead = value.shape[:2]
-    if isinstance(before, ConvolutionForward):
-        inside = twins.interior(value, before.layer.shape.pooled)[..., : before.layer.shape.outputs]
-        return inside.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
+    if _has_images(before):
+        channels, *inside = before.layer.output
+        pixels = twins.interior(value, (inside[0], inside[1]))[..., :channels]
+        return pixels.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
     features = torch.Size(shape).numel()
     return value.flatten(2)[..., :features].reshape(*lead, *shape)
 
 
-def as_input(value: Tensor, before: Work | None, work: Work) -> Tensor:
+def as_input(value: Tensor, before: Work | Forward | None, work: Work | Forward) -> Tensor:
     """The output of a layer in the layout of the next one's input. ``before`` is None for inputs from the data set."""
     if isinstance(work, FunctionalWork):
         return in_torch_layout(value, before, work.layer.input)
+    if before is None:
+        return value
+    if _has_images(before):
+        inside = before.layer.output[1:]
+        down, right = work.layer.shape.padding if isinstance(work, ConvolutionForward) else (0, 0)
+        return twins.interior(value, (inside[0] + 2 * down, inside[1] + 2 * right))
     if not isinstance(before, FunctionalWork):
         return value
-    if isinstance(work, LinearWork):
+    if isinstance(work, LinearForward):
         return _padded_to(value.flatten(2), work.layer.shape.inputs)
-    return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
+    if isinstance(work, ConvolutionForward):
+        return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
+    stored = work.layer.shape.stored
+    return _padded_to(value, stored[-1]) if work.layer.shape.flat else _channels_last(value, stored, (0, 0))
 
 
 def as_output_gradient(gradient: Tensor, work: Work | None, before: Work) -> Tensor:
     """The gradient of a layer's input in the layout of the output before it. ``work`` is None for that of the loss."""
     outside = work is None or isinstance(work, FunctionalWork)
     if isinstance(before, FunctionalWork):
-        if isinstance(work, ConvolutionWork):
+        if isinstance(work, ConvolutionWork) or (isinstance(work, SumWork) and not work.layer.shape.flat):
             gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
         return in_torch_layout(gradient, None, before.layer.output)
     if isinstance(before, LinearWork):
         shape = before.layer.shape
-        if not outside:
+        if isinstance(work, LinearWork):
             return gradient
         gradient = _padded_to(gradient.flatten(2), shape.stored_outputs)
         return gradient.masked_fill(~(before.output > 0), 0.0) if shape.relu else gradient
+    if not _has_images(before):
+        return _padded_to(gradient.flatten(2), before.output.shape[2]) if outside else gradient
+    rows, columns = before.layer.output[1:]
+    stored = (rows, columns, before.output.shape[-1])
     if outside:
         image = gradient.reshape(*gradient.shape[:2], *before.layer.output)
-        return _channels_last(image, (*before.layer.shape.pooled, before.layer.shape.stored_outputs), (0, 0))
-    return gradient
+        return _channels_last(image, stored, (0, 0))
+    return gradient.view(*gradient.shape[:2], *stored)
+
+
+def _has_images(work: Work | Forward | None) -> TypeGuard[ConvolutionForward | SumForward]:
+    """Whether the output of a layer of ours is images, whose memory has the channels last."""
+    return isinstance(work, ConvolutionForward | SumForward) and len(work.layer.output) > 1
 
 
 def _padded_to(rows: Tensor, size: int) -> Tensor:

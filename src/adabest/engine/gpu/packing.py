@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, SumLayer
 from adabest.engine.shapes import padded
 
 _ALIGNMENT = 64
@@ -91,6 +91,8 @@ def _pieces(layer: Layer, starts: Mapping[str, Any], shapes: Mapping[str, Any], 
         own = [_places(name, starts, shapes).reshape(-1) for name in layer.parameters]
         everything = np.concatenate(own) if own else np.empty(0, dtype=np.int64)
         return [(everything, operators.slots(len(everything)))] if own else []
+    if isinstance(layer, SumLayer):
+        return []
     places = _places(layer.weight, starts, shapes)
     if isinstance(layer, ConvolutionLayer):
         weight = _kernel(layer, places)

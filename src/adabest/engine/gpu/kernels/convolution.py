@@ -142,12 +142,12 @@ def _spread(
 
 @jit
 def _input_gradient(
-    dense, w, dx, step, steps,
+    dense, w, other, dx, step, steps,
     w_stride,
     IMAGES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr,
     DENSE_ROWS: tl.constexpr, DENSE_COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr,
     KERNEL_ROWS: tl.constexpr, KERNEL_COLUMNS: tl.constexpr, ROW_STRIDE: tl.constexpr, COLUMN_STRIDE: tl.constexpr,
-    DOWN: tl.constexpr, RIGHT: tl.constexpr, PRECISION: tl.constexpr,
+    DOWN: tl.constexpr, RIGHT: tl.constexpr, HAS_OTHER: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_PIXELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(2).to(tl.int64)
@@ -196,8 +196,11 @@ def _input_gradient(
                 gradient, tl.load(taps, mask=some[:, None] & known, other=0.0), total, input_precision=PRECISION
             )
     place = (image * HEIGHT + row - DOWN) * WIDTH + column - RIGHT
-    into = dx + client * (IMAGES * HEIGHT * WIDTH * CHANNELS) + (place[:, None] * CHANNELS + channel[None, :])
-    tl.store(into, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
+    of_client = client * (IMAGES * HEIGHT * WIDTH * CHANNELS)
+    at = place[:, None] * CHANNELS + channel[None, :]
+    if HAS_OTHER:
+        total += tl.load(other + of_client + at, mask=there[:, None] & known, other=0.0).to(tl.float32)
+    tl.store(dx + of_client + at, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
 
 
 @jit
@@ -338,7 +341,16 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
     )  # fmt: skip
 
 
-def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor, precision: str) -> None:
+def input_gradient(
+    shape: ConvolutionShape,
+    pace: Pace,
+    dense: Tensor,
+    w: Tensor,
+    dx: Tensor,
+    other: Tensor | None = None,
+    *,
+    precision: str,
+) -> None:
     """See ``twins.input_gradient``."""
     clients, images, height, width, channels = dx.shape
     blocks = BLOCKS["input gradient", dx.element_size()]
@@ -347,10 +359,10 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
     grid = (triton.cdiv(images * columns, blocks.pixels), height * programs, clients)
     launch(
         _input_gradient, grid,
-        dense, w, dx, pace.step, pace.steps,
+        dense, w, dx if other is None else other, dx, pace.step, pace.steps,
         w.stride(0),
         images, height, width, channels, *shape.dense, shape.stored_outputs,
-        *shape.kernel, *shape.stride, *shape.padding, precision,
+        *shape.kernel, *shape.stride, *shape.padding, other is not None, precision,
         blocks.pixels, block_channels, _block(shape.stored_outputs, blocks.depth),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import functools
 
-from adabest.engine.gpu.kernels import batch, convolution, launches, linear, tables, updates
+from adabest.engine.gpu.kernels import batch, convolution, launches, linear, sums, tables, updates
 
 
 class Fused:
@@ -12,6 +12,7 @@ class Fused:
     cross_entropy = staticmethod(batch.cross_entropy)
     spread = staticmethod(convolution.spread)
     parts = staticmethod(convolution.parts)
+    add = staticmethod(sums.add)
     fold = staticmethod(updates.fold)
     correct = staticmethod(updates.correct)
     update = staticmethod(updates.update)

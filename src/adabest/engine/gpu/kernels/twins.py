@@ -118,7 +118,9 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
     bias[:, 0] = dense.to(bias.dtype).sum(dim=(1, 2, 3))
 
 
-def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor) -> None:
+def input_gradient(
+    shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor, other: Tensor | None = None
+) -> None:
     """The gradient with respect to a convolution's input.
 
     Args:
@@ -127,6 +129,7 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
         dense: What ``spread`` wrote.
         w: ``[clients, shape.depth · outputs]``.
         dx: The result, without border, ``[clients, images, height, width, channels]``.
+        other: The gradient of the same tensor by others that read it, which is added; None for none.
     """
     clients, images = dense.shape[:2]
     kernel = w.view(clients, shape.depth, -1)
@@ -138,7 +141,25 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
         for column in range(shape.kernel[1]):
             last_row, last_column = row + (rows - 1) * down, column + (columns - 1) * right
             bordered[:, :, row : last_row + 1 : down, column : last_column + 1 : right] += patches[..., row, column, :]
-    dx.copy_(interior(bordered, (shape.height, shape.width)))
+    gradient = interior(bordered, (shape.height, shape.width))
+    dx.copy_(gradient if other is None else gradient + other)
+
+
+def add(pace: Pace, a: Tensor, b: Tensor | None, y: Tensor, *, relu: bool = False, shown: Tensor | None = None) -> None:
+    """The sum of two activations, or of two gradients.
+
+    Args:
+        pace: Unused here.
+        a: ``[clients, images, rows, columns, channels]``; may be a part of a tensor with a border.
+        b: Of the same shape; None for none.
+        y: The result, of the same shape.
+        relu: Whether negative sums are cut off.
+        shown: Of a gradient, what relu has let through; where it isn't positive, the result is 0. None for all.
+    """
+    total = a if b is None else a + b
+    if relu:
+        total = total.clamp(min=0)
+    y.copy_(total if shown is None else total.masked_fill(~(shown > 0), 0.0))
 
 
 def weight_gradient(shape: ConvolutionShape, pace: Pace, x: Tensor, dense: Tensor, partial: Tensor) -> None:
