@@ -196,11 +196,12 @@ def _input_gradient(
                 gradient, tl.load(taps, mask=some[:, None] & known, other=0.0), total, input_precision=PRECISION
             )
     place = (image * HEIGHT + row - DOWN) * WIDTH + column - RIGHT
-    of_client = client * (IMAGES * HEIGHT * WIDTH * CHANNELS)
-    at = place[:, None] * CHANNELS + channel[None, :]
     if HAS_OTHER:
-        total += tl.load(other + of_client + at, mask=there[:, None] & known, other=0.0).to(tl.float32)
-    tl.store(dx + of_client + at, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
+        of_other = other + client * (IMAGES * HEIGHT * WIDTH * CHANNELS)
+        of_other += place[:, None] * CHANNELS + channel[None, :]
+        total += tl.load(of_other, mask=there[:, None] & known, other=0.0).to(tl.float32)
+    into = dx + client * (IMAGES * HEIGHT * WIDTH * CHANNELS) + (place[:, None] * CHANNELS + channel[None, :])
+    tl.store(into, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
 
 
 @jit
