@@ -24,12 +24,13 @@ from adabest.engine.gpu.layers import (
     ConvolutionForward,
     Forward,
     LinearForward,
+    NormForward,
     in_torch_layout,
     output_border,
 )
 from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
 from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores, ValidationScores
@@ -94,7 +95,7 @@ class GpuEvaluator:
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
-            raise Unbatchable("the model has layers other than convolutions and linear layers")
+            raise Unbatchable("torch.func computes some of the model's layers")
         if own.loss is not None:
             raise Unbatchable("it isn't classification by cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
@@ -316,13 +317,16 @@ class _Pass:
         self._layers = list[Forward]()
         for place, (layer, regions) in enumerate(zip(own.layers, own.packing.regions, strict=True)):
             assert not isinstance(layer, FunctionalLayer)
-            if isinstance(layer, ConvolutionLayer):
-                border = output_border(own.layers[place + 1] if place + 1 < len(own.layers) else None)
-                self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
-            else:
-                # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
-                kind = own.master if place + 1 == len(own.layers) else None
-                self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
+            border = output_border(own.layers[place + 1] if place + 1 < len(own.layers) else None)
+            # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
+            kind = own.master if place + 1 == len(own.layers) else None
+            match layer:
+                case ConvolutionLayer():
+                    self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
+                case NormLayer():
+                    self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
+                case _:
+                    self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
         self.bytes = allocate.bytes
 
     def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:

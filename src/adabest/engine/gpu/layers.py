@@ -10,7 +10,8 @@ from torch.nn import functional
 from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, has_images
+from adabest.engine.shapes import padded
 from adabest.models.keyed import set_dropout_key
 
 
@@ -167,6 +168,77 @@ class LinearWork(LinearForward):
         )
 
 
+class NormForward:
+    """The forward pass of a normalisation with relu and pooling."""
+
+    def __init__(
+        self,
+        layer: NormLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+        kind: torch.dtype | None = None,
+    ) -> None:
+        shape, own = layer.shape, iter(regions)
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        self._weight = None if layer.weight is None else next(own)
+        self._bias = None if layer.bias is None else next(own)
+        rows, columns = shape.pooled
+        self._sums = torch.promote_types(allocate.dtype, torch.float32)
+        self._stored_output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored, kind=kind)
+        self.output = self._stored_output.flatten(2) if shape.flat else self._stored_output
+        self._statistics = [allocate(batch, shape.groups, kind=self._sums) for _ in range(2)]
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, with its border."""
+        shape = self._shape
+        self._x = x.view(*x.shape[:2], shape.height, shape.width, shape.stored)
+        own = self._parameters(parameters)
+        self._operators.normalise(shape, pace, self._x, *own, self._stored_output, *self._statistics)
+        return self.output
+
+    def _parameters(self, packed: Tensor) -> list[Tensor | None]:
+        return [None if region is None else region.of(packed) for region in (self._weight, self._bias)]
+
+
+class NormWork(NormForward):
+    """A normalisation with relu and pooling, both ways."""
+
+    def __init__(
+        self,
+        layer: NormLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        first: bool,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+    ) -> None:
+        super().__init__(layer, regions, operators, border=border, batch=batch, allocate=allocate)
+        shape, parts = layer.shape, operators.norm_parts(layer.shape, batch)
+        self._partial = [allocate(parts, shape.stored, kind=self._sums) for _ in range(2)]
+        self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored)
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of the input; None for the first layer. Computes those of the parameters as well."""
+        shape, own = self._shape, self._parameters(parameters)
+        dy = dy.view(*dy.shape[:2], *shape.pooled, shape.stored)
+        self._operators.normalise_gradients(
+            shape, pace, self._x, dy, *own, *self._statistics, self._gradient, *self._partial
+        )
+        return self._gradient.flatten(2) if shape.flat and self._gradient is not None else self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Puts the gradients of the parameters into the direction."""
+        if self._weight is not None:
+            self._operators.fold(direction, pace, self._weight, self._partial[0], self._bias, self._partial[1])
+
+
 class FunctionalWork:
     """Any other part of a model: one function of parameters and inputs, mapped over the clients."""
 
@@ -235,20 +307,21 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
-Forward = ConvolutionForward | LinearForward
-Work = ConvolutionWork | LinearWork | FunctionalWork
+Forward = ConvolutionForward | LinearForward | NormForward
+Work = ConvolutionWork | LinearWork | NormWork | FunctionalWork
 
 
 def output_border(after: Layer | None) -> tuple[int, int]:
-    """The zeros around a convolution's output, in rows and columns: the padding of the layer after it."""
+    """The zeros around an image that a layer gives, in rows and columns: the padding of the layer after it."""
     return after.shape.padding if isinstance(after, ConvolutionLayer) else (0, 0)
 
 
 def in_torch_layout(value: Tensor, before: Work | Forward | None, shape: tuple[int, ...]) -> Tensor:
     """The output of a layer, or an input from the data set, in torch's own layout ``[clients, batch, *shape]``."""
     lead = value.shape[:2]
-    if isinstance(before, ConvolutionForward):
-        inside = twins.interior(value, before.layer.shape.pooled)[..., : before.layer.shape.outputs]
+    if before is not None and has_images(before.layer):
+        channels, rows, columns = before.layer.output
+        inside = twins.interior(value, (rows, columns))[..., :channels]
         return inside.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
     features = torch.Size(shape).numel()
     return value.flatten(2)[..., :features].reshape(*lead, *shape)
@@ -262,6 +335,10 @@ def as_input(value: Tensor, before: Work | None, work: Work) -> Tensor:
         return value
     if isinstance(work, LinearWork):
         return _padded_to(value.flatten(2), work.layer.shape.inputs)
+    if isinstance(work, NormWork):
+        norm = work.layer.shape
+        images = value.view(*value.shape[:2], norm.channels, norm.height, norm.width)
+        return _channels_last(images, (norm.height, norm.width, norm.stored), (0, 0))
     return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
 
 
@@ -269,19 +346,20 @@ def as_output_gradient(gradient: Tensor, work: Work | None, before: Work) -> Ten
     """The gradient of a layer's input in the layout of the output before it. ``work`` is None for that of the loss."""
     outside = work is None or isinstance(work, FunctionalWork)
     if isinstance(before, FunctionalWork):
-        if isinstance(work, ConvolutionWork):
+        if gradient.ndim == 5 and isinstance(work, ConvolutionWork | NormWork):
             gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
         return in_torch_layout(gradient, None, before.layer.output)
     if isinstance(before, LinearWork):
         shape = before.layer.shape
-        if not outside:
+        if isinstance(work, LinearWork):  # which has gone through the relu
             return gradient
         gradient = _padded_to(gradient.flatten(2), shape.stored_outputs)
         return gradient.masked_fill(~(before.output > 0), 0.0) if shape.relu else gradient
-    if outside:
-        image = gradient.reshape(*gradient.shape[:2], *before.layer.output)
-        return _channels_last(image, (*before.layer.shape.pooled, before.layer.shape.stored_outputs), (0, 0))
-    return gradient
+    if outside and has_images(before.layer):
+        channels, rows, columns = before.layer.output
+        image = gradient.reshape(*gradient.shape[:2], channels, rows, columns)
+        return _channels_last(image, (rows, columns, padded(channels)), (0, 0))
+    return _padded_to(gradient.flatten(2), padded(before.layer.output[0])) if outside else gradient
 
 
 def _padded_to(rows: Tensor, size: int) -> Tensor:

@@ -24,6 +24,7 @@ from adabest.engine.gpu.layers import (
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
+    NormWork,
     Work,
     as_input,
     as_output_gradient,
@@ -31,8 +32,8 @@ from adabest.engine.gpu.layers import (
     output_border,
 )
 from adabest.engine.gpu.packing import Packing
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.shapes import InputShape, flat, unfolded_or_not
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer
+from adabest.engine.shapes import InputShape, channels_last, flat, padded, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
 
@@ -542,6 +543,9 @@ class Program:
                     before = setting.layers[place - 1] if place > 0 else None
                     through = isinstance(before, LinearLayer) and before.shape.relu
                     work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
+                case NormLayer():
+                    border = output_border(after)
+                    work = NormWork(layer, regions, setting.operators, first=first, border=border, **common)
                 case FunctionalLayer():
                     work = FunctionalWork(
                         layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
@@ -556,14 +560,17 @@ def input_shape(setting: ProgramSetting) -> InputShape:
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
         return unfolded_or_not(first.shape)
+    if isinstance(first, NormLayer) and not first.shape.flat:
+        return channels_last(first.shape.channels, first.shape.height, first.shape.width)
     channels, height, width = sample if len(sample) == 3 else (1, 1, torch.Size(sample).numel())
     return flat(channels, height, width)
 
 
 def stored_scores(setting: ProgramSetting) -> tuple[int, ...]:
-    """The shape of one output, padded where a linear layer of ours makes it."""
+    """The shape of one output, padded where a layer of ours makes it out of features."""
     last = setting.layers[-1]
-    return (last.shape.stored_outputs,) if isinstance(last, LinearLayer) else setting.output
+    is_padded = isinstance(last, LinearLayer) or (isinstance(last, NormLayer) and last.shape.flat)
+    return (padded(last.output[0]),) if is_padded else setting.output
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import functools
 
-from adabest.engine.gpu.kernels import batch, convolution, launches, linear, tables, updates
+from adabest.engine.gpu.kernels import batch, convolution, launches, linear, normalisation, tables, updates
 
 
 class Fused:
@@ -12,6 +12,9 @@ class Fused:
     cross_entropy = staticmethod(batch.cross_entropy)
     spread = staticmethod(convolution.spread)
     parts = staticmethod(convolution.parts)
+    normalise = staticmethod(normalisation.normalise)
+    normalise_gradients = staticmethod(normalisation.normalise_gradients)
+    norm_parts = staticmethod(normalisation.norm_parts)
     fold = staticmethod(updates.fold)
     correct = staticmethod(updates.correct)
     update = staticmethod(updates.update)
