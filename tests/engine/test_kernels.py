@@ -14,7 +14,7 @@ import torch
 from extended import PARTS, Extended
 from side_by_side import Case, StackedEngine, distance, simulate
 from small import assert_same
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
@@ -30,7 +30,7 @@ from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
 from adabest.engine.local_step import Adam, LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import all_samples, flip_crop_codes
-from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
+from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, flat, padded, unfolded_or_not
 from adabest.federation.batches import MISSING, Batching
 from adabest.random import Purpose, bits
 from adabest.tasks.base import no_heartbeat
@@ -38,7 +38,7 @@ from adabest.tasks.base import no_heartbeat
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 triton = pytest.importorskip("triton", reason="Triton isn't installed")
-from adabest.engine.gpu.kernels import convolution  # noqa: E402
+from adabest.engine.gpu.kernels import convolution, normalisation  # noqa: E402
 from adabest.engine.gpu.kernels.fused import Fused  # noqa: E402
 
 KERNELS: Any = Fused("ieee")
@@ -394,6 +394,135 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
                 assert float(one.squares[client].sum()) == pytest.approx(float(gradient.square().sum()), rel=1e-4)
 
 
+# --- Normalisation ----------------------------------------------------------------------------------------------------
+
+NORMS = {
+    "one group": NormShape(16, 4, 5, 1, 1e-5),
+    "groups of eight": NormShape(32, 6, 6, 4, 1e-5, relu=True, pool=2),
+    "groups that end anywhere": NormShape(20, 5, 3, 4, 1e-3, relu=True),
+    "groups of three, odd pools": NormShape(6, 5, 7, 2, 1e-5, pool=2),
+    "a group for each channel": NormShape(5, 4, 4, 5, 1e-5, relu=True, pool=2),
+    "groups that no block can end with": NormShape(39, 2, 3, 3, 1e-5),
+    "features": NormShape(33, 1, 1, 1, 1e-5, flat=True, relu=True),
+    "groups of features": NormShape(24, 1, 1, 3, 1e-5, flat=True),
+}
+every_norm = pytest.mark.parametrize("shape", NORMS.values(), ids=NORMS)
+
+
+class Norm:
+    """A normalisation's buffers, filled with numbers that plain torch has as well."""
+
+    def __init__(self, shape: NormShape, parameters: str, dtype: torch.dtype, border: tuple[int, int] = (0, 0)) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.x = 3 + 2 * random(CLIENTS, BATCH, shape.height, shape.width, shape.stored, dtype=dtype)
+        self.dy = random(CLIENTS, BATCH, *shape.pooled, shape.stored, dtype=dtype)
+        both = random(2, CLIENTS, shape.stored, dtype=dtype)
+        for padding in (self.x, self.dy, both):
+            padding[..., shape.channels :] = 0.0
+        self.weight = None if parameters == "none" else both[0]
+        self.bias = both[1] if parameters == "both" else None
+        rows, columns = shape.pooled
+        self.y = torch.zeros((CLIENTS, BATCH, rows + 2 * border[0], columns + 2 * border[1], shape.stored), dtype=dtype)
+        self.y = self.y.to(DEVICE)
+        twins.interior(self.y, shape.pooled)[..., : shape.channels] = torch.nan
+
+    def forward(self, operators: Any) -> tuple[Tensor, Tensor, Tensor]:
+        means, inverses = (nothing(CLIENTS, BATCH, self.shape.groups, dtype=self.dtype) for _ in range(2))
+        y = self.y.clone()
+        operators.normalise(self.shape, pace(), self.x, self.weight, self.bias, y, means, inverses)
+        return y, means, inverses
+
+    def empty_gradients(self, operators: Any) -> tuple[Tensor, Tensor, Tensor]:
+        dx, parts = torch.zeros_like(self.x), operators.norm_parts(self.shape, BATCH)
+        partial = torch.zeros((CLIENTS, parts, self.shape.stored), dtype=self.dtype, device=DEVICE)
+        for own in (dx, partial):
+            own[..., : self.shape.channels] = torch.nan
+        return dx, partial, partial.clone()
+
+    def backward(
+        self, operators: Any, means: Tensor, inverses: Tensor, *, first: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dx, of_weight, of_bias = self.empty_gradients(operators)
+        operators.normalise_gradients(
+            self.shape, pace(), self.x, self.dy, self.weight, self.bias, means, inverses,
+            None if first else dx, of_weight, of_bias,
+        )  # fmt: skip
+        return dx, of_weight, of_bias
+
+
+@pytest.mark.parametrize("parameters", ["none", "weight", "both"])
+@every_norm
+def test_twins_of_normalisation_agree_with_autograd(shape: NormShape, parameters: str) -> None:
+    case = Norm(shape, parameters, torch.float64, border=(1, 2))
+    y, means, inverses = case.forward(twins)
+    dx, of_weight, of_bias = case.backward(twins, means, inverses)
+    real = slice(shape.channels)
+    for client in range(CLIENTS):
+        image = case.x[client, ..., real].permute(0, 3, 1, 2).clone().requires_grad_()
+        weight, bias = own = [
+            None if p is None else p[client, real].clone().requires_grad_() for p in (case.weight, case.bias)
+        ]
+        expected = functional.max_pool2d(
+            functional.group_norm(image, shape.groups, weight, bias, shape.eps), shape.pool
+        )
+        expected = expected.relu() if shape.relu else expected
+        inside = twins.interior(y, shape.pooled)[client, ..., real]
+        torch.testing.assert_close(inside.permute(0, 3, 1, 2), expected, **FINE)
+        expected.backward(case.dy[client, ..., real].permute(0, 3, 1, 2))  # type: ignore[no-untyped-call]
+        assert image.grad is not None
+        torch.testing.assert_close(dx[client, ..., real].permute(0, 3, 1, 2), image.grad, **FINE)
+        for parameter, partial in zip(own, (of_weight, of_bias), strict=True):
+            if parameter is not None:
+                assert parameter.grad is not None
+                torch.testing.assert_close(partial[client, :, real].sum(dim=0), parameter.grad, **FINE)
+    for padding in (y, dx, of_weight, of_bias):
+        assert not padding[..., shape.channels :].any(), "padding stays zero"
+    assert float(y.abs().sum()) == pytest.approx(float(twins.interior(y, shape.pooled).abs().sum())), "so does a border"
+
+
+@pytest.mark.parametrize(("parameters", "pieces"), [("both", False), ("both", True), ("weight", False), ("none", True)])
+@every_norm
+def test_kernels_of_normalisation_agree_with_their_twins(
+    shape: NormShape, parameters: str, pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pieces:  # of images, and parts of two images
+        monkeypatch.setattr(normalisation, "_MOST", 256)
+        monkeypatch.setattr(normalisation, "_PIECE", 256)
+        monkeypatch.setattr(normalisation, "_MOST_IMAGES", 2)
+        assert normalisation.norm_parts(shape, BATCH) == 3
+    case = Norm(shape, parameters, torch.float32, border=(1, 2))
+    expected = case.forward(twins)
+    for mine, own, poison in zip(
+        case.forward(KERNELS), expected, (case.y, *(nothing(*own.shape) for own in expected[1:])), strict=True
+    ):
+        assert_twins(mine, own, poison)
+    gradients, poisons = case.backward(twins, *expected[1:]), case.empty_gradients(KERNELS)
+    found = case.backward(KERNELS, *expected[1:])
+    assert_twins(found[0], gradients[0], poisons[0])
+    for place in (1, 2):
+        assert_twins(found[place].sum(dim=1), gradients[place].sum(dim=1), poisons[place].sum(dim=1))
+    first = case.backward(KERNELS, *expected[1:], first=True)
+    torch.testing.assert_close(first[0], poisons[0], equal_nan=True)
+    assert torch.equal(others(first[1]), others(found[1]))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+def test_a_divergence_isnt_hidden_by_normalisation(operators: Any) -> None:
+    case = Norm(NORMS["groups of eight"], "both", torch.float32)
+    case.x[2, 1, 3, 3, 9] = torch.nan
+    y, _, _ = case.forward(operators)
+    assert bool(torch.isnan(y[2, 1, ..., 8:16]).all())
+    assert not torch.isnan(y[2, 1, ..., :8]).any()
+
+
+@every_norm
+def test_the_programs_of_a_normalisation_have_each_group_once(shape: NormShape) -> None:
+    cut = normalisation._cut(shape)
+    assert cut.units * cut.groups >= shape.groups > (cut.units - 1) * cut.groups
+    assert cut.channels >= cut.unit >= min(cut.groups, shape.groups) * shape.group
+    assert cut.unit * cut.units >= shape.channels
+
+
 # --- Corrections and updates ------------------------------------------------------------------------------------------
 
 
@@ -729,9 +858,10 @@ def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) ->
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "model", ["mlp,hidden=9x5", "mixed", "strided at the end", "shortcuts", "shortcuts of features", "many ways"]
-)
+KINDS = ["mixed", "strided at the end", "group norms", "layer norms", "shortcuts", "shortcuts of features", "many ways"]
+
+
+@pytest.mark.parametrize("model", ["mlp,hidden=9x5", *KINDS])
 def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
@@ -772,18 +902,23 @@ def test_full_gradients_with_the_kernels_agree_with_the_reference(model: str, mo
     assert distance(mine, truth) < 1e-5
 
 
-@pytest.mark.parametrize("model", ["mlp,hidden=5", "shortcuts of features"])
-def test_lanes_have_the_bits_of_single_runs(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+NORMED = nn.Sequential(
+    nn.Conv2d(1, 6, 2), nn.GroupNorm(2, 6), nn.ReLU(), nn.Flatten(), nn.Linear(24, 5), nn.LayerNorm(5), nn.Linear(5, 3)
+)
+
+
+@pytest.mark.parametrize("model", ["mlp,hidden=5", NORMED, "shortcuts of features"], ids=["mlp", "norms", "shortcuts"])
+def test_lanes_have_the_bits_of_single_runs(model: str | nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short batches and full gradients of two runs side by side, each client with blocks of its own."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
     options: Any = (("epochs", 1), ("device", DEVICE), ("batching", "short"))
     cases = [
         Case(
-            odd_models.make(model, seed) if model in odd_models.MODELS else model,
-            odd_models.INPUT,
+            odd_models.make(model) if model in odd_models.MODELS else model,
+            odd_models.INPUT if model in odd_models.MODELS else (1, 3, 3),
             dtype=torch.float32,
             seed=seed,
-            kind=model,
+            kind=str(model),
             options=options,
         )
         for seed in (0, 1)

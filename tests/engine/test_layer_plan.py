@@ -14,6 +14,7 @@ from adabest.engine.layer_plan import (
     FunctionalLayer,
     Layer,
     LinearLayer,
+    NormLayer,
     SumLayer,
     plan_layers,
     plan_model,
@@ -30,10 +31,12 @@ def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
 
 
 def short(layer: Layer) -> str:
-    """A layer in a word: C, L or S with p for pooling and r for relu, F for a functional one."""
+    """A layer in a word: C, L, N or S with p for pooling and r for relu, F for a functional one."""
     match layer:
         case ConvolutionLayer(shape=shape):
             return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case NormLayer(shape=shape):
+            return "N" + "p" * (shape.pool == 2) + "r" * shape.relu
         case LinearLayer(shape=shape):
             return "L" + "r" * shape.relu
         case SumLayer(shape=shape):
@@ -81,14 +84,16 @@ ROWS = {
     "same padding": "C L",
     "convolutions only": "Cr C",
     "relu at the end": "Lr",
-    "normed at the end": "L F",
+    "normed at the end": "L N",
     "flattened, then normed": "C F L",
     "double relu and pool": "Cr F L",
     "batch statistics": "C F L",
     "in place": "C F L F L",
-    "normed at the start": "F Cr L",
-    "frozen, then normed": "F L",
-    "mixed": "Cpr C F Cr F Lr L F L",
+    "normed at the start": "N Cr L",
+    "frozen, then normed": "F Nr L",
+    "group norms": "C Npr C N L",
+    "layer norms": "N Lr Nr L N F N L N",
+    "mixed": "Cpr C N F Cr F Lr L F L",
     "depends on data": "F",
     "recurrent, with dropout": "F",
     "recurrent": "F L",
@@ -140,8 +145,15 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (convolution(padding=1, padding_mode="circular"), "it pads with 'circular'", "padding_mode='zeros'"),
         (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
         (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
-        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, sums, relu and 2×2 max-pooling", ""),
-        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer or a sum", "put it right behind one"),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu", ""),
+        (wrapped(nn.LayerNorm(INPUT)), "it has a weight for each pixel", "take nn.GroupNorm(1, channels)"),
+        (wrapped(nn.LayerNorm(6)), "it takes several rows of features for each sample", ""),
+        (make("flattened, then normed"), "it takes flattened images", "take nn.GroupNorm before nn.Flatten"),
+        (
+            wrapped(nn.ReLU()),
+            "it isn't right behind a convolution, a linear layer, a",
+            "put it right behind one",
+        ),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
         (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
@@ -188,7 +200,7 @@ def test_exactly_the_parts_of_functional_layers_have_a_reason(name: str) -> None
         ("logistic", (5,), "L"),
         ("mlp,hidden=4x3", (1, 6, 6), "Lr Lr L"),
         ("cnn", (3, 20, 20), "Cpr Cpr Lr Lr L"),
-        ("resnet,width=8", (3, 8, 8), "C F L"),
+        ("resnet,width=8", (3, 8, 8), "C Nr C Nr C N Sr C Nr C N C Sr C Nr C N C Sr F L"),
     ],
 )
 def test_the_models_that_come_along(model: str, shape: tuple[int, ...], row: str) -> None:
@@ -204,7 +216,7 @@ def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
         elif not isinstance(layer, SumLayer):
-            found += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+            found += [name for name in (layer.weight, layer.bias) if name is not None]
     assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
 
 
@@ -291,7 +303,7 @@ def test_a_model_is_cut_without_modules_that_take_long_to_import() -> None:
         "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["3", "[]"]
+    assert done.stdout.splitlines() == ["21", "[]"]
 
 
 def test_values_that_happen_to_have_as_many_rows_as_there_are_inputs() -> None:

@@ -219,6 +219,38 @@ def _mixed() -> nn.Module:
     )
 
 
+def _group_norms() -> nn.Module:
+    """Group norms with relu and pooling, between convolutions with padding, and without parameters."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.GroupNorm(2, 6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 5, 2, padding=1, bias=False),
+        nn.GroupNorm(5, 5, affine=False),
+        nn.Flatten(),
+        nn.Linear(80, CLASSES),
+    )
+
+
+def _layer_norms() -> nn.Module:
+    """Norms of features at every place: first, behind linear layers and others, and last."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.LayerNorm(FEATURES, bias=False),
+        nn.Linear(FEATURES, 9),
+        nn.ReLU(),
+        nn.LayerNorm(9),
+        nn.ReLU(),
+        nn.Linear(9, 6),
+        nn.GroupNorm(3, 6),
+        nn.Tanh(),
+        nn.GroupNorm(2, 6),
+        nn.Linear(6, CLASSES),
+        nn.LayerNorm(CLASSES),
+    )
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "functions": lambda: Written(
         _with_functions, conv=nn.Conv2d(2, 5, 3), hidden=nn.Linear(20, 6), out=nn.Linear(6, CLASSES)
@@ -342,6 +374,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.GroupNorm(1, 2), nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES)
     ),
     "frozen, then normed": _frozen_then_normed,
+    "group norms": _group_norms,
+    "layer norms": _layer_norms,
     "mixed": _mixed,
 }
 

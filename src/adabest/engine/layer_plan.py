@@ -1,8 +1,8 @@
 """The plan of a model: the layers that trainers compute one by one.
 
-A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution or a
-linear layer, with the relu and max-pooling that follow, become layers with operators of their own. All other parts stay
-what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
+A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution, a
+linear layer or a normalisation, with the relu and max-pooling that follow, become layers with operators of their own.
+All other parts stay what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
 
 Between two cuts several tensors may go on at the same time, as around a shortcut. Such a part is cut into operations,
 if all of them become layers with operators of their own: then some layers read the output of the same layer, and sums
@@ -14,18 +14,19 @@ import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adabest.engine.shapes import ConvolutionShape, LinearShape, SumShape, padded
+from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, SumShape, padded
 from adabest.models.forward_pass import why_own_forward
 from adabest.models.keyed import KeyedDropout
 
 _LONGEST_UNFOLDED_RUN = 64
 _FEWEST_CHANNELS = 16  # of an image that is stored as it is
+_MOST_NORMED = 4096  # channels of a group, which lie side by side in the registers of one program
 _POOL_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 
@@ -57,8 +58,8 @@ class LinearLayer:
         shape: Its shape.
         weight: The name of its weight.
         bias: The name of its bias, if it has one.
-        image: Channels, rows and columns of what it flattens, if that is the output of a convolution, whose memory has
-            the channels last.
+        image: Channels, rows and columns of what it flattens, if that is the output of a layer with operators, whose
+            memory has the channels last.
     """
 
     shape: LinearShape
@@ -70,6 +71,26 @@ class LinearLayer:
     def output(self) -> tuple[int, ...]:
         """The shape of one output."""
         return (self.shape.outputs,)
+
+
+@dataclass(frozen=True)
+class NormLayer:
+    """A normalisation over groups of channels, or over features, with its relu and pooling.
+
+    Attributes:
+        shape: Its shape.
+        weight: The name of its weight among the model's parameters, if it has one.
+        bias: The name of its bias, if it has one.
+    """
+
+    shape: NormShape
+    weight: str | None
+    bias: str | None
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The shape of one output: channels, rows, columns; or features."""
+        return (self.shape.channels,) if self.shape.flat else (self.shape.channels, *self.shape.pooled)
 
 
 @dataclass(frozen=True)
@@ -106,10 +127,15 @@ class FunctionalLayer:
     output: tuple[int, ...]
 
 
-Layer = ConvolutionLayer | LinearLayer | SumLayer | FunctionalLayer
+Layer = ConvolutionLayer | LinearLayer | NormLayer | SumLayer | FunctionalLayer
 
 
 INPUT = -1  # the place of what comes in, among layers and among parts
+
+
+def has_images(layer: Layer | None) -> bool:
+    """Whether a layer has operators whose outputs are images, in memory that has the channels last."""
+    return isinstance(layer, ConvolutionLayer | NormLayer | SumLayer) and len(layer.output) == 3
 
 
 class Obstacle(NamedTuple):
@@ -205,7 +231,7 @@ def _parameters(layer: Layer) -> list[str]:
         return list(layer.parameters)
     if isinstance(layer, SumLayer):
         return []
-    return [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+    return [name for name in (layer.weight, layer.bias) if name is not None]
 
 
 class _Tracer(fx.Tracer):
@@ -474,17 +500,22 @@ class _Assembly:
                 if obstacle is None:
                     self._close_rest(self._shape)
                     self._append(self._linear(operation))
+            case nn.GroupNorm() | nn.LayerNorm():
+                obstacle = self._why_not_trained(operation) or self._why_not_normed(operation)
+                if obstacle is None:
+                    self._close_rest(self._shape)
+                    self._append(self._norm(operation))
             case nn.Identity():
                 obstacle = None
             case nn.ReLU():
                 obstacle = self._why_not_behind(last) or _why_not_relu(last)
                 if obstacle is None:
-                    assert isinstance(last, ConvolutionLayer | LinearLayer | SumLayer)
+                    assert isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | SumLayer)
                     self._layers[self._at] = _replaced(last, relu=True)
             case nn.MaxPool2d():
                 obstacle = self._why_not_behind(last) or _why_not_pool(last, operation)
                 if obstacle is None:
-                    assert isinstance(last, ConvolutionLayer)
+                    assert isinstance(last, ConvolutionLayer | NormLayer)
                     self._layers[self._at] = _replaced(last, pool=2)
             case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1:
                 # Memory stays as it is; a linear layer that follows knows how it is laid out.
@@ -497,23 +528,43 @@ class _Assembly:
         """Why no layer is there that relu or pooling could be part of; None if there may be one."""
         if self._is_shared:
             return Obstacle("others read what comes before it, too")
-        if last is None and isinstance(self._source, nn.Conv2d | nn.Linear):
+        if last is None and isinstance(self._source, _Trained):
             return Obstacle("the layer before it has no kernels, or something stands between them")
         return None
 
-    def _why_not_trained(self, layer: nn.Conv2d | nn.Linear) -> Obstacle | None:
+    def _why_not_trained(self, layer: "_Trained") -> Obstacle | None:
         """Why a layer isn't torch's own, with parameters of its own that are trained as they are; None if it is."""
-        kind = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear
+        kind = next(kind for kind in get_args(_Trained) if isinstance(layer, kind))
         if type(layer) is not kind:
             return Obstacle(
                 f"it is a {type(layer).__name__}, which may compute anything", f"use nn.{kind.__name__} itself"
             )
         if layer._forward_hooks or layer._forward_pre_hooks:
             return Obstacle("it has hooks, which may compute anything", "take them off")
-        own = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-        if not all(id(p) in self._names for p in own):
+        if not all(id(p) in self._names for p in (layer.weight, layer.bias) if p is not None):
             return Obstacle("it has parameters that aren't trained", "train all of its parameters")
         return None
+
+    def _why_not_normed(self, layer: nn.GroupNorm | nn.LayerNorm) -> Obstacle | None:
+        """Why kernels can't compute a normalisation; None if they can."""
+        last = self._layers[-1] if self._layers and not self._rest else None
+        if len(self._shape) == 1 and last is not None and has_images(last):
+            return Obstacle("it takes flattened images", "take nn.GroupNorm before nn.Flatten")
+        if isinstance(layer, nn.LayerNorm) and layer.normalized_shape != self._shape:
+            return Obstacle("it takes several rows of features for each sample, and kernels take one")
+        if isinstance(layer, nn.LayerNorm) and len(self._shape) != 1:
+            return Obstacle("it has a weight for each pixel", "take nn.GroupNorm(1, channels)")
+        if len(self._shape) not in (1, 3):
+            return Obstacle("its inputs are neither images of channels, rows and columns nor features")
+        if self._shape[0] // _groups(layer) > _MOST_NORMED:
+            return Obstacle(f"a group has more than {_MOST_NORMED:,} channels", "take more groups")
+        return None
+
+    def _norm(self, layer: nn.GroupNorm | nn.LayerNorm) -> NormLayer:
+        is_flat = len(self._shape) == 1
+        channels, height, width = (*self._shape, 1, 1) if is_flat else self._shape
+        shape = NormShape(channels, height, width, _groups(layer), layer.eps, is_flat)
+        return NormLayer(shape, self._name(layer.weight), self._name(layer.bias))
 
     def _convolution(self, layer: nn.Conv2d) -> ConvolutionLayer:
         channels, height, width = self._shape
@@ -536,7 +587,7 @@ class _Assembly:
     def _linear(self, layer: nn.Linear) -> LinearLayer:
         before = None if self._at == INPUT else self._layers[self._at]
         image, inputs = None, padded(layer.in_features)
-        if isinstance(before, ConvolutionLayer | SumLayer) and len(before.output) > 1:
+        if before is not None and has_images(before):
             channels, rows, columns = before.output
             image, inputs = (channels, rows, columns), padded(channels) * rows * columns
         shape = LinearShape(inputs, layer.out_features, layer.bias is not None)
@@ -550,7 +601,16 @@ def _has_rows(value: Any, count: int) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) == count
 
 
-_WITHOUT_KERNELS = Obstacle("kernels are for nn.Conv2d, nn.Linear, sums, relu and 2×2 max-pooling")
+_Trained = nn.Conv2d | nn.Linear | nn.GroupNorm | nn.LayerNorm
+
+
+def _groups(layer: nn.GroupNorm | nn.LayerNorm) -> int:
+    return layer.num_groups if isinstance(layer, nn.GroupNorm) else 1
+
+
+_WITHOUT_KERNELS = Obstacle(
+    "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu and 2×2 max-pooling"
+)
 _SEVERAL_TENSORS = "several tensors go on at the same time there, as around a shortcut"
 _NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
 
@@ -570,10 +630,10 @@ def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
 
 def _why_not_relu(last: Layer | None) -> Obstacle | None:
     """Why a relu can't be part of the layer before it; None if it can."""
-    if not isinstance(last, ConvolutionLayer | LinearLayer | SumLayer):
+    if not isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | SumLayer):
         return Obstacle(
-            "it isn't right behind a convolution, a linear layer or a sum with kernels",
-            "put it right behind one, before normalisation and dropout",
+            "it isn't right behind a convolution, a linear layer, a normalisation or a sum with kernels",
+            "put it right behind one, before dropout",
         )
     if last.shape.relu:
         return Obstacle("there is a relu before it already", "leave it out, since it changes nothing")
@@ -582,10 +642,10 @@ def _why_not_relu(last: Layer | None) -> Obstacle | None:
 
 def _why_not_pool(last: Layer | None, pool: nn.MaxPool2d) -> Obstacle | None:
     """Why max-pooling can't be part of the layer before it; None if it can."""
-    if not isinstance(last, ConvolutionLayer):
+    if not (isinstance(last, ConvolutionLayer | NormLayer) and has_images(last)):
         return Obstacle(
-            "it isn't right behind a convolution with kernels, or its relu",
-            "put it right behind one, before normalisation and dropout",
+            "it isn't right behind a convolution or a normalisation with kernels, or its relu",
+            "put it right behind one, before dropout",
         )
     if last.shape.pool != 1:
         return Obstacle("there is pooling before it already")
@@ -677,7 +737,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     return (0, 0) if isinstance(layer.padding, str) else (layer.padding[0], layer.padding[1])
 
 
-_WithShape = ConvolutionLayer | LinearLayer | SumLayer
+_WithShape = ConvolutionLayer | LinearLayer | NormLayer | SumLayer
 
 
 def _replaced(layer: _WithShape, **changes: Any) -> _WithShape:

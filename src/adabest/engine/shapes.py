@@ -116,6 +116,48 @@ class LinearShape:
 
 
 @dataclass(frozen=True)
+class NormShape:
+    """Normalisation over groups of channels, with what is fused into it.
+
+    Flat features are the channels of an image of one pixel.
+
+    Attributes:
+        channels: Channels, or features.
+        height: Rows; 1 for features.
+        width: Columns; 1 for features.
+        groups: Groups of neighbouring channels, each of which is normalised over its channels and all pixels.
+        eps: What is added to the variance.
+        flat: Whether what comes in and goes out are features.
+        relu: Whether negative outputs are cut off.
+        pool: Rows and columns of the output over which the largest value is taken; 1 or 2.
+    """
+
+    channels: int
+    height: int
+    width: int
+    groups: int
+    eps: float
+    flat: bool = False
+    relu: bool = False
+    pool: int = 1
+
+    @property
+    def group(self) -> int:
+        """Channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Rows and columns of the output; what doesn't fill a pool is left out."""
+        return self.height // self.pool, self.width // self.pool
+
+
+@dataclass(frozen=True)
 class SumShape:
     """A sum of two tensors with what is fused into it.
 
@@ -136,9 +178,9 @@ class SumShape:
     relu: bool = False
 
     @property
-    def stored(self) -> tuple[int, int, int]:
-        """Rows, columns and channels as they are stored, without border."""
-        return self.height, self.width, padded(self.channels)
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
 
 
 @dataclass(frozen=True)
@@ -171,7 +213,12 @@ def unfolded_or_not(shape: ConvolutionShape) -> InputShape:
     return InputShape(shape.channels, shape.height, shape.width, run, shape.padding, shape.stored_input, step)
 
 
+def channels_last(channels: int, height: int, width: int) -> InputShape:
+    """The input that a first layer reads whose images have no border."""
+    return InputShape(channels, height, width, 1, (0, 0), (height, width, padded(channels)))
+
+
 def flat(channels: int, height: int, width: int) -> InputShape:
-    """The input that a first linear layer reads."""
+    """The input that a first layer of flat features reads."""
     features = padded(channels * height * width)
     return InputShape(channels, height, width, 0, (0, 0), (features,))

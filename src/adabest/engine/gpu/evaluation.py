@@ -24,6 +24,7 @@ from adabest.engine.gpu.layers import (
     ConvolutionForward,
     Forward,
     LinearForward,
+    NormForward,
     SumForward,
     in_torch_layout,
     output_border,
@@ -31,7 +32,7 @@ from adabest.engine.gpu.layers import (
 )
 from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
 from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, SumLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer, SumLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores, ValidationScores
@@ -96,7 +97,7 @@ class GpuEvaluator:
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
-            raise Unbatchable("some of the model has no kernels")
+            raise Unbatchable("torch.func computes some of the model's layers")
         if own.loss is not None:
             raise Unbatchable("it isn't classification by cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
@@ -321,12 +322,15 @@ class _Pass:
             border = output_border(place, own.layers, own.sources)
             # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
             kind = own.master if place + 1 == len(own.layers) else None
-            if isinstance(layer, SumLayer):
-                self._layers.append(SumForward(layer, own.operators, border=border, kind=kind, **common))
-            elif isinstance(layer, ConvolutionLayer):
-                self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
-            else:
-                self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
+            match layer:
+                case ConvolutionLayer():
+                    self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
+                case NormLayer():
+                    self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
+                case SumLayer():
+                    self._layers.append(SumForward(layer, own.operators, border=border, kind=kind, **common))
+                case _:
+                    self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
         self.bytes = allocate.bytes
 
     def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:

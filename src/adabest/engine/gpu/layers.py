@@ -1,7 +1,7 @@
 """The layers of a program: forward and backward passes of all clients at once, with the buffers between them."""
 
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,16 @@ from torch.nn import functional
 from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, SumLayer
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    SumLayer,
+    has_images,
+)
+from adabest.engine.shapes import padded
 from adabest.models.keyed import set_dropout_key
 
 
@@ -94,6 +103,7 @@ class ConvolutionWork(ConvolutionForward):
             return None
         self._operators.spread(self._shape, pace, self._dy, self._kind, self._dense, self._bias_partial)
         weight = self._weight.of(parameters)
+        other = None if other is None else other.view(self._gradient.shape)
         self._operators.input_gradient(self._shape, pace, self._dense, weight, self._gradient, other)
         return self._gradient
 
@@ -168,6 +178,77 @@ class LinearWork(LinearForward):
         )
 
 
+class NormForward:
+    """The forward pass of a normalisation with relu and pooling."""
+
+    def __init__(
+        self,
+        layer: NormLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+        kind: torch.dtype | None = None,
+    ) -> None:
+        shape, own = layer.shape, iter(regions)
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        self._weight = None if layer.weight is None else next(own)
+        self._bias = None if layer.bias is None else next(own)
+        rows, columns = shape.pooled
+        self._sums = torch.promote_types(allocate.dtype, torch.float32)
+        self._stored_output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored, kind=kind)
+        self.output = self._stored_output.flatten(2) if shape.flat else self._stored_output
+        self._statistics = [allocate(batch, shape.groups, kind=self._sums) for _ in range(2)]
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, with its border."""
+        shape = self._shape
+        self._x = x.reshape(*x.shape[:2], shape.height, shape.width, shape.stored).contiguous()
+        own = self._parameters(parameters)
+        self._operators.normalise(shape, pace, self._x, *own, self._stored_output, *self._statistics)
+        return self.output
+
+    def _parameters(self, packed: Tensor) -> list[Tensor | None]:
+        return [None if region is None else region.of(packed) for region in (self._weight, self._bias)]
+
+
+class NormWork(NormForward):
+    """A normalisation with relu and pooling, both ways."""
+
+    def __init__(
+        self,
+        layer: NormLayer,
+        regions: tuple[Region, ...],
+        operators: Any,
+        *,
+        first: bool,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+    ) -> None:
+        super().__init__(layer, regions, operators, border=border, batch=batch, allocate=allocate)
+        shape, parts = layer.shape, operators.norm_parts(layer.shape, batch)
+        self._partial = [allocate(parts, shape.stored, kind=self._sums) for _ in range(2)]
+        self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored)
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
+        """The gradient of the input; None for the first layer. Computes those of the parameters as well."""
+        shape, own = self._shape, self._parameters(parameters)
+        dy = dy.view(*dy.shape[:2], *shape.pooled, shape.stored)
+        self._operators.normalise_gradients(
+            shape, pace, self._x, dy, *own, *self._statistics, self._gradient, *self._partial
+        )
+        return self._gradient.flatten(2) if shape.flat and self._gradient is not None else self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Puts the gradients of the parameters into the direction."""
+        if self._weight is not None:
+            self._operators.fold(direction, pace, self._weight, self._partial[0], self._bias, self._partial[1])
+
+
 class SumForward:
     """The sum of two tensors with relu."""
 
@@ -183,15 +264,15 @@ class SumForward:
     ) -> None:
         self.layer = layer
         self._shape, self._operators = layer.shape, operators
-        rows, columns, channels = layer.shape.stored
-        self._inside = rows, columns
-        self._output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], channels, kind=kind)
-        self.output = self._output.flatten(2) if layer.shape.flat else self._output
+        self._inside = rows, columns = layer.shape.height, layer.shape.width
+        stored = layer.shape.stored
+        self._stored_output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], stored, kind=kind)
+        self.output = self._stored_output.flatten(2) if layer.shape.flat else self._stored_output
 
     def forward(self, first: Tensor, second: Tensor, pace: Pace) -> Tensor:
         """The output, with its border."""
-        a, b = (value[:, :, None, None] if self._shape.flat else value for value in (first, second))
-        self._operators.add(pace, a, b, twins.interior(self._output, self._inside), relu=self._shape.relu)
+        a, b = (value[:, :, None, None] if value.ndim == 3 else value for value in (first, second))
+        self._operators.add(pace, a, b, twins.interior(self._stored_output, self._inside), relu=self._shape.relu)
         return self.output
 
 
@@ -202,13 +283,13 @@ class SumWork(SumForward):
         self, layer: SumLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
     ) -> None:
         super().__init__(layer, operators, border=border, batch=batch, allocate=allocate)
-        self._gradient = allocate(batch, *layer.shape.stored) if layer.shape.relu else None
+        self._gradient = allocate(batch, *self._inside, layer.shape.stored) if layer.shape.relu else None
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
         """The gradient of both inputs, without border."""
         if self._gradient is None:
             return dy
-        shown = twins.interior(self._output, self._inside)
+        shown = twins.interior(self._stored_output, self._inside)
         self._operators.add(pace, dy.reshape(self._gradient.shape), None, self._gradient, shown=shown)
         return self._gradient.flatten(2) if self._shape.flat else self._gradient
 
@@ -284,8 +365,8 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
-Forward = ConvolutionForward | LinearForward | SumForward
-Work = ConvolutionWork | LinearWork | SumWork | FunctionalWork
+Forward = ConvolutionForward | LinearForward | NormForward | SumForward
+Work = ConvolutionWork | LinearWork | NormWork | SumWork | FunctionalWork
 
 
 def output_border(place: int, layers: Sequence[Layer], sources: Sequence[tuple[int, ...]]) -> tuple[int, int]:
@@ -332,10 +413,10 @@ def outputs_of_all(
 def in_torch_layout(value: Tensor, before: Work | Forward | None, shape: tuple[int, ...]) -> Tensor:
     """The output of a layer, or an input from the data set, in torch's own layout ``[clients, batch, *shape]``."""
     lead = value.shape[:2]
-    if _has_images(before):
-        channels, *inside = before.layer.output
-        pixels = twins.interior(value, (inside[0], inside[1]))[..., :channels]
-        return pixels.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
+    if before is not None and has_images(before.layer):
+        channels, rows, columns = before.layer.output
+        inside = twins.interior(value, (rows, columns))[..., :channels]
+        return inside.permute(0, 1, 4, 2, 3).contiguous().reshape(*lead, *shape)
     features = torch.Size(shape).numel()
     return value.flatten(2)[..., :features].reshape(*lead, *shape)
 
@@ -346,46 +427,39 @@ def as_input(value: Tensor, before: Work | Forward | None, work: Work | Forward)
         return in_torch_layout(value, before, work.layer.input)
     if before is None:
         return value
-    if _has_images(before):
-        inside = before.layer.output[1:]
+    if has_images(before.layer):
+        _, rows, columns = before.layer.output
         down, right = work.layer.shape.padding if isinstance(work, ConvolutionForward) else (0, 0)
-        return twins.interior(value, (inside[0] + 2 * down, inside[1] + 2 * right))
+        return twins.interior(value, (rows + 2 * down, columns + 2 * right))
     if not isinstance(before, FunctionalWork):
         return value
     if isinstance(work, LinearForward):
         return _padded_to(value.flatten(2), work.layer.shape.inputs)
     if isinstance(work, ConvolutionForward):
         return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
-    stored = work.layer.shape.stored
-    return _padded_to(value, stored[-1]) if work.layer.shape.flat else _channels_last(value, stored, (0, 0))
+    shape = work.layer.shape
+    images = value.view(*value.shape[:2], shape.channels, shape.height, shape.width)
+    return _channels_last(images, (shape.height, shape.width, shape.stored), (0, 0))
 
 
 def as_output_gradient(gradient: Tensor, work: Work | None, before: Work) -> Tensor:
     """The gradient of a layer's input in the layout of the output before it. ``work`` is None for that of the loss."""
     outside = work is None or isinstance(work, FunctionalWork)
     if isinstance(before, FunctionalWork):
-        if isinstance(work, ConvolutionWork) or (isinstance(work, SumWork) and not work.layer.shape.flat):
+        if gradient.ndim == 5 and isinstance(work, ConvolutionWork | NormWork | SumWork):
             gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
         return in_torch_layout(gradient, None, before.layer.output)
     if isinstance(before, LinearWork):
         shape = before.layer.shape
-        if isinstance(work, LinearWork):
+        if isinstance(work, LinearWork):  # which has gone through the relu
             return gradient
         gradient = _padded_to(gradient.flatten(2), shape.stored_outputs)
         return gradient.masked_fill(~(before.output > 0), 0.0) if shape.relu else gradient
-    if not _has_images(before):
-        return _padded_to(gradient.flatten(2), before.output.shape[2]) if outside else gradient
-    rows, columns = before.layer.output[1:]
-    stored = (rows, columns, before.output.shape[-1])
-    if outside:
-        image = gradient.reshape(*gradient.shape[:2], *before.layer.output)
-        return _channels_last(image, stored, (0, 0))
-    return gradient.view(*gradient.shape[:2], *stored)
-
-
-def _has_images(work: Work | Forward | None) -> TypeGuard[ConvolutionForward | SumForward]:
-    """Whether the output of a layer of ours is images, whose memory has the channels last."""
-    return isinstance(work, ConvolutionForward | SumForward) and len(work.layer.output) > 1
+    if outside and has_images(before.layer):
+        channels, rows, columns = before.layer.output
+        image = gradient.reshape(*gradient.shape[:2], channels, rows, columns)
+        return _channels_last(image, (rows, columns, padded(channels)), (0, 0))
+    return _padded_to(gradient.flatten(2), padded(before.layer.output[0])) if outside else gradient
 
 
 def _padded_to(rows: Tensor, size: int) -> Tensor:

@@ -24,6 +24,7 @@ from adabest.engine.gpu.layers import (
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
+    NormWork,
     SumWork,
     Work,
     as_output_gradient,
@@ -32,8 +33,8 @@ from adabest.engine.gpu.layers import (
     outputs_of_all,
 )
 from adabest.engine.gpu.packing import Packing
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, SumLayer
-from adabest.engine.shapes import InputShape, flat, unfolded_or_not
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, SumLayer
+from adabest.engine.shapes import InputShape, channels_last, flat, padded, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
 
@@ -570,6 +571,8 @@ class Program:
                     before = setting.layers[source] if source >= 0 else None
                     through = isinstance(before, LinearLayer) and before.shape.relu
                     work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
+                case NormLayer():
+                    work = NormWork(layer, regions, setting.operators, first=first, border=border, **common)
                 case SumLayer():
                     work = SumWork(layer, setting.operators, border=border, **common)
                 case FunctionalLayer():
@@ -592,7 +595,7 @@ def _is_added_up(place: int, setting: ProgramSetting) -> bool:
     return not all(isinstance(setting.layers[at], ConvolutionLayer) for at in readers[:-1])
 
 
-def _unbordered(work: ConvolutionWork | LinearWork | SumWork) -> tuple[int, int, int, int]:
+def _unbordered(work: ConvolutionWork | LinearWork | NormWork | SumWork) -> tuple[int, int, int, int]:
     """Samples, rows, columns and channels of a layer's output, as they are stored without a border."""
     output = work.layer.output
     rows, columns = (output[1], output[2]) if len(output) > 1 else (1, 1)
@@ -604,16 +607,17 @@ def input_shape(setting: ProgramSetting) -> InputShape:
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
         return unfolded_or_not(first.shape)
+    if isinstance(first, NormLayer) and not first.shape.flat:
+        return channels_last(first.shape.channels, first.shape.height, first.shape.width)
     channels, height, width = sample if len(sample) == 3 else (1, 1, torch.Size(sample).numel())
     return flat(channels, height, width)
 
 
 def stored_scores(setting: ProgramSetting) -> tuple[int, ...]:
-    """The shape of one output, padded where a linear layer of ours makes it, or a sum of such."""
+    """The shape of one output, padded where a layer of ours makes it out of features."""
     last = setting.layers[-1]
-    if isinstance(last, SumLayer) and last.shape.flat:
-        return last.shape.stored[-1:]
-    return (last.shape.stored_outputs,) if isinstance(last, LinearLayer) else setting.output
+    is_padded = not isinstance(last, FunctionalLayer) and len(last.output) == 1
+    return (padded(last.output[0]),) if is_padded else setting.output
 
 
 @contextlib.contextmanager

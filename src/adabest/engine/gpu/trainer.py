@@ -445,7 +445,7 @@ def _rows(job: TrainingJob, of_all: Tensor) -> Tensor:
 def keeps_samples_apart(task: ClassificationTask, layers: Sequence[Layer]) -> bool:
     """Whether a model gives a sample the same class scores whatever is behind it in its batch.
 
-    Convolutions and linear layers do. All else is tried out, with parameters among which none is zero.
+    Layers with operators do. All else is tried out, with parameters among which none is zero.
     """
     if not any(isinstance(layer, FunctionalLayer) for layer in layers):
         return True

@@ -53,7 +53,8 @@ BLOCKS = {
 
 
 @triton.jit
-def _better(value, position, other, other_position: tl.constexpr):
+def better(value, position, other, other_position: tl.constexpr):
+    """The larger of two values, and its position; of equal ones the first."""
     best = tl.maximum(value, other, propagate_nan=tl.PropagateNan.ALL)  # NaN tells of a divergence
     return best, tl.where(other > value, other_position, position)
 
@@ -96,7 +97,7 @@ def _convolve(
     best = sums[0]
     position = tl.zeros((BLOCK_PIXELS, BLOCK_OUTPUTS), tl.int32)
     for other in tl.static_range(1, POOL * POOL):
-        best, position = _better(best, position, sums[other], other)
+        best, position = better(best, position, sums[other], other)
     if HAS_BIAS:
         best += tl.load(bias + client * bias_stride + output, mask=output < OUTPUTS, other=0.0).to(tl.float32)[None, :]
     if RELU:

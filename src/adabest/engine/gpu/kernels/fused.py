@@ -2,7 +2,7 @@
 
 import functools
 
-from adabest.engine.gpu.kernels import batch, convolution, launches, linear, sums, tables, updates
+from adabest.engine.gpu.kernels import batch, convolution, launches, linear, normalisation, sums, tables, updates
 
 
 class Fused:
@@ -13,6 +13,9 @@ class Fused:
     spread = staticmethod(convolution.spread)
     parts = staticmethod(convolution.parts)
     add = staticmethod(sums.add)
+    normalise = staticmethod(normalisation.normalise)
+    normalise_gradients = staticmethod(normalisation.normalise_gradients)
+    norm_parts = staticmethod(normalisation.norm_parts)
     fold = staticmethod(updates.fold)
     correct = staticmethod(updates.correct)
     update = staticmethod(updates.update)

@@ -14,7 +14,7 @@ from adabest.data.augmentation import decode_flip_crop
 from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Parts, Rates, Region, Source
-from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
+from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape, NormShape
 from adabest.federation.batches import MISSING, Batching
 
 _DEAD = 4  # the position in a pool of an output that relu has cut off
@@ -88,14 +88,20 @@ def convolve(
     if bias is not None:
         scores = scores + bias[:, None, :]
     scores = scores.view(clients, images, *shape.dense, -1)
-    (rows, columns), pool = shape.pooled, shape.pool
-    pools = scores[:, :, : rows * pool, : columns * pool].unflatten(2, (rows, pool)).unflatten(4, (columns, pool))
-    best, where = pools.permute(0, 1, 2, 4, 6, 3, 5).flatten(5).max(dim=-1)
-    if shape.relu:
-        where = where.masked_fill(~(best > 0), _DEAD)
-        best = best.clamp(min=0)
+    best, where = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
     interior(y, shape.pooled).copy_(best)
     kind.copy_(where)
+
+
+def _largest_of_pools(scores: Tensor, pooled: tuple[int, int], pool: int, *, relu: bool) -> tuple[Tensor, Tensor]:
+    """The largest score of each pool, through relu, and which of its pool that is."""
+    rows, columns = pooled
+    pools = scores[:, :, : rows * pool, : columns * pool].unflatten(2, (rows, pool)).unflatten(4, (columns, pool))
+    best, where = pools.permute(0, 1, 2, 4, 6, 3, 5).flatten(5).max(dim=-1)
+    if relu:
+        where = where.masked_fill(~(best > 0), _DEAD)
+        best = best.clamp(min=0)
+    return best, where
 
 
 def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense: Tensor, bias: Tensor) -> None:
@@ -109,13 +115,18 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
         dense: The result, ``[clients, images, *shape.dense, outputs]``.
         bias: Partial sums over images, ``[clients, parts, outputs]``.
     """
-    rows, columns = shape.pooled
-    for position in range(shape.pool**2):
-        down, right = divmod(position, shape.pool)
-        into = dense[:, :, down : rows * shape.pool : shape.pool, right : columns * shape.pool : shape.pool]
-        into.copy_(torch.where(kind == position, dy, torch.zeros((), dtype=dy.dtype, device=dy.device)))
+    _put_before_pools(dy, kind, shape.pool, dense)
     bias.zero_()
     bias[:, 0] = dense.to(bias.dtype).sum(dim=(1, 2, 3))
+
+
+def _put_before_pools(dy: Tensor, kind: Tensor, pool: int, dense: Tensor) -> None:
+    """Puts gradients to the outputs that pools have taken, and zeros to all others of the pools."""
+    rows, columns = dy.shape[2:4]
+    for position in range(pool**2):
+        down, right = divmod(position, pool)
+        into = dense[:, :, down : rows * pool : pool, right : columns * pool : pool]
+        into.copy_(torch.where(kind == position, dy, torch.zeros((), dtype=dy.dtype, device=dy.device)))
 
 
 def input_gradient(
@@ -255,6 +266,99 @@ def linear_weight_gradient(
         correct(direction, pace, bias, functional.pad(gradient, (0, bias.size - shape.outputs)))
 
 
+def normalise(
+    shape: NormShape,
+    pace: Pace,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    y: Tensor,
+    means: Tensor,
+    inverses: Tensor,
+) -> None:
+    """Normalisation of groups of channels, weight and bias, relu and pooling.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        x: ``[clients, images, height, width, padded channels]``.
+        weight: ``[clients, padded channels]``; None for ones.
+        bias: As ``weight``; None for zeros.
+        y: The output, ``[clients, images, rows, columns, padded channels]``; its border, if it is larger than
+            ``shape.pooled``, and the padding of channels are left as they are.
+        means: Each group's mean, ``[clients, images, groups]``, at least in float32.
+        inverses: The reciprocal of each group's deviation, of the same shape.
+    """
+    groups = x[..., : shape.channels].to(means.dtype).unflatten(-1, (shape.groups, shape.group))
+    mean = groups.mean(dim=(2, 3, 5), keepdim=True)
+    variance = (groups - mean).square().mean(dim=(2, 3, 5))
+    means.copy_(mean[:, :, 0, 0, :, 0])
+    inverses.copy_((variance + shape.eps).rsqrt())
+    _, scores = _normalised(shape, x, weight, bias, means, inverses)
+    best, _ = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
+    interior(y, shape.pooled)[..., : shape.channels] = best
+
+
+def _normalised(
+    shape: NormShape, x: Tensor, weight: Tensor | None, bias: Tensor | None, means: Tensor, inverses: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Normalised inputs, and the same with weight and bias, without the padding of channels."""
+    groups = x[..., : shape.channels].to(means.dtype).unflatten(-1, (shape.groups, shape.group))
+    centred = groups - means[:, :, None, None, :, None]
+    normal = (centred * inverses[:, :, None, None, :, None]).flatten(4)
+    scores = normal * _of_channels(shape, weight, normal) if weight is not None else normal
+    return normal, scores + _of_channels(shape, bias, normal) if bias is not None else scores
+
+
+def _of_channels(shape: NormShape, parameter: Tensor, like: Tensor) -> Tensor:
+    """A parameter of all channels, to be multiplied with images or added to them."""
+    return parameter[:, None, None, None, : shape.channels].to(like.dtype)
+
+
+def normalise_gradients(
+    shape: NormShape,
+    pace: Pace,
+    x: Tensor,
+    dy: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    means: Tensor,
+    inverses: Tensor,
+    dx: Tensor | None,
+    of_weight: Tensor,
+    of_bias: Tensor,
+) -> None:
+    """The gradients of ``normalise``. What relu and pools have taken is found out anew, out of the input.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        x: Its input.
+        dy: ``[clients, images, *shape.pooled, padded channels]``.
+        weight: As for ``normalise``.
+        bias: As for ``normalise``.
+        means: What ``normalise`` wrote.
+        inverses: What ``normalise`` wrote.
+        dx: The gradient of the input, of the input's shape, but for the padding of channels; None for none.
+        of_weight: That of the weight, as partial sums over images, ``[clients, parts, padded channels]``.
+        of_bias: That of the bias, of the same shape.
+    """
+    normal, scores = _normalised(shape, x, weight, bias, means, inverses)
+    _, kind = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
+    gradient = torch.zeros_like(scores)
+    _put_before_pools(dy[..., : shape.channels].to(scores.dtype), kind, shape.pool, gradient)
+    for partial, own in ((of_weight, gradient * normal), (of_bias, gradient)):
+        partial.zero_()
+        partial[:, 0, : shape.channels] = own.sum(dim=(1, 2, 3))
+    if dx is not None:
+        if weight is not None:
+            gradient = gradient * _of_channels(shape, weight, normal)
+        slope, place = (own.unflatten(-1, (shape.groups, shape.group)) for own in (gradient, normal))
+        mean, along = (own.mean(dim=(2, 3, 5), keepdim=True) for own in (slope, slope * place))
+        found = (slope - mean - place * along) * inverses[:, :, None, None, :, None]
+        dx[..., : shape.channels] = found.flatten(4)
+
+
 def cross_entropy(
     source: Source, pace: Pace, scores: Tensor, classes: int, dy: Tensor, losses: Tensor, right: Tensor
 ) -> None:
@@ -377,6 +481,11 @@ def displace(direction: Direction, pace: Pace, shift: Tensor | None, radius: Ten
 def parts(shape: ConvolutionShape, images: int) -> Parts:
     """Here a gradient is one sum."""
     return Parts(spread=1, weight=1, pools=1)
+
+
+def norm_parts(shape: NormShape, images: int) -> int:
+    """Here the gradients of a normalisation's weight and bias are one sum each."""
+    return 1
 
 
 def slots(size: int) -> int:
