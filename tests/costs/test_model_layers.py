@@ -23,7 +23,7 @@ from adabest.engine.batched import BatchedEngine
 from adabest.engine.cpu.linear import Chain
 from adabest.engine.cpu.trainer import CpuTrainer
 from adabest.engine.gpu import trainer as gpu_trainer
-from adabest.engine.gpu.layers import ConvolutionWork, FunctionalWork, LinearWork, NormWork
+from adabest.engine.gpu.layers import ConvolutionWork, LinearWork, NormWork, PoolWork
 from adabest.engine.gpu.trainer import GpuTrainer
 from adabest.errors import InputError
 from adabest.models.keyed import prepare
@@ -256,8 +256,8 @@ class TestReasons:
             (vgg, "No kernels for conv 8→8, 3×3: its padding is 'same', which may differ from side to side. So that "),
             (vgg, "the plan can fuse it: write padding=(1, 1), which is the same."),
             (vgg, "No kernels for relu, max-pool 2×2: the layer before it has no kernels"),
-            (vgg, "No kernels for dropout: kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu"),
-            (tanh_then_relu, "No kernels for relu: it isn't right behind a convolution, a linear layer or a normali"),
+            (vgg, "No kernels for dropout: kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu,"),
+            (tanh_then_relu, "No kernels for relu: it isn't right behind a convolution, a linear layer, a normalisa"),
             ("resnet", "several tensors go on at the same time there, as around a shortcut."),
         ],
     )
@@ -312,7 +312,18 @@ class Remembering:
 
 
 # Models for which ways differ: kernels alone, kernels and torch.func in turn, torch.func alone, and clients in turn.
-TAKEN = ("functions", "mixed", "residual", "hooked", "branching", "unused", "group norms", "layer norms", "recurrent")
+TAKEN = (
+    "functions",
+    "mixed",
+    "residual",
+    "hooked",
+    "branching",
+    "unused",
+    "group norms",
+    "layer norms",
+    "means",
+    "recurrent",
+)
 
 
 @pytest.mark.parametrize("name", [*TAKEN, "chain"])
@@ -355,8 +366,8 @@ class TestWaysAreTaken:
         assert all(work._operators is kernels for work in works)
         # Neighbours that torch.func computes are one part of the program.
         runs = [way for place, way in enumerate(told) if way == KERNELS or place == 0 or told[place - 1] == KERNELS]
-        by_kind = {ConvolutionWork: KERNELS, LinearWork: KERNELS, NormWork: KERNELS, FunctionalWork: STACKED}
-        assert runs == [by_kind[type(work)] for work in works]
+        with_kernels = (ConvolutionWork, LinearWork, NormWork, PoolWork)
+        assert runs == [KERNELS if isinstance(work, with_kernels) else STACKED for work in works]
 
 
 class TestForms:

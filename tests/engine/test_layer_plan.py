@@ -15,6 +15,7 @@ from adabest.engine.layer_plan import (
     Layer,
     LinearLayer,
     NormLayer,
+    PoolLayer,
     plan_layers,
     plan_model,
 )
@@ -30,12 +31,14 @@ def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
 
 
 def short(layer: Layer) -> str:
-    """A layer in a word: C, L or N with p for pooling and r for relu, F for a functional one."""
+    """A layer in a word: C, L or N with p for pooling and r for relu, P for pooling alone, F for a functional one."""
     match layer:
         case ConvolutionLayer(shape=shape):
             return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
         case NormLayer(shape=shape):
             return "N" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case PoolLayer(shape=shape):
+            return "P" + "r" * shape.relu
         case LinearLayer(shape=shape):
             return "L" + "r" * shape.relu
         case FunctionalLayer():
@@ -67,8 +70,8 @@ ROWS = {
     "hooked": "F L",
     "unused": "F",
     "weight norm": "F L",
-    "pool of three": "Cr F L",
-    "overlapping pool": "C F L",
+    "pool of three": "Cr P L",
+    "overlapping pool": "C Pr L",
     "odd pool": "Cpr L",
     "strided": "F L",
     "strided at the end": "Cr F",
@@ -83,6 +86,8 @@ ROWS = {
     "normed at the start": "N Cr L",
     "frozen, then normed": "F Nr L",
     "group norms": "C Npr C N L",
+    "pools": "Cr P C P N Pr P N L",
+    "means": "C P C F C P P L",
     "layer norms": "N Lr Nr L N F N L N",
     "mixed": "Cpr C N F Lr L F L",
     "depends on data": "F",
@@ -124,6 +129,14 @@ def convolution(**options: Any) -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, **{"kernel_size": 3, **options}), nn.Flatten(), nn.LazyLinear(CLASSES))
 
 
+def pooled(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3), layer, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+def wide_pool() -> nn.Module:
+    return pooled(nn.Sequential(nn.ConstantPad2d(8, 0.0), nn.Conv2d(4, 4, 1), nn.MaxPool2d(16)))
+
+
 def wrapped(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(CLASSES))
 
@@ -138,16 +151,20 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (convolution(padding="same"), "its padding is 'same'", "write padding=(1, 1)"),
         (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
         (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
-        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu and", ""),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu,", ""),
         (wrapped(nn.LayerNorm(INPUT)), "it has a weight for each pixel", "take nn.GroupNorm(1, channels)"),
         (wrapped(nn.LayerNorm(6)), "it takes several rows of features for each sample", ""),
         (make("flattened, then normed"), "it takes flattened images", "take nn.GroupNorm before nn.Flatten"),
-        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer or a", "put it right behind one"),
+        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer, a norm", "put it right behind one"),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
         (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
         (make("frozen"), "it has parameters that aren't trained", "train all of its parameters"),
-        (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
+        (pooled(nn.MaxPool2d(2, ceil_mode=True)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.MaxPool2d(2, dilation=2)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.AvgPool2d(2, divisor_override=3)), "its options are unusual", "no more than sizes"),
+        (pooled(nn.AdaptiveAvgPool2d(3)), "the sides of its output don't divide those of its images", "other sides"),
+        (wide_pool(), "its windows have more than 255 pixels", "take smaller ones"),
         (make("double relu and pool"), "there is a relu before it already", "leave it out"),
         (make("residual"), "several tensors go on at the same time there", ""),
         (make("patches"), "what comes in isn't a tensor with one row for each sample", ""),
@@ -197,7 +214,8 @@ def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
         else:
-            found += [name for name in (layer.weight, layer.bias) if name is not None]
+            names = [] if isinstance(layer, PoolLayer) else [layer.weight, layer.bias]
+            found += [name for name in names if name is not None]
     assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
 
 

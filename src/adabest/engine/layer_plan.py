@@ -1,8 +1,9 @@
 """The plan of a model: the row of layers that trainers compute one by one.
 
 A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution, a
-linear layer or a normalisation, with the relu and max-pooling that follow, become layers with operators of their own.
-All other parts stay what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
+linear layer or a normalisation, with the relu and max-pooling that follow, or other pooling behind one, become layers
+with operators of their own. All other parts stay what they are and are differentiated by ``torch.func``; neighbours of
+that kind become one layer.
 """
 
 import itertools
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, padded
+from adabest.engine.shapes import CUT_OFF, ConvolutionShape, LinearShape, NormShape, PoolShape, padded
 from adabest.models.forward_pass import why_own_forward
 from adabest.models.keyed import KeyedDropout
 
@@ -88,6 +89,22 @@ class NormLayer:
         return (self.shape.channels,) if self.shape.flat else (self.shape.channels, *self.shape.pooled)
 
 
+@dataclass(frozen=True)
+class PoolLayer:
+    """Pooling that isn't part of the layer before it.
+
+    Attributes:
+        shape: Its shape.
+    """
+
+    shape: PoolShape
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The shape of one output: channels, rows, columns."""
+        return (self.shape.channels, *self.shape.pooled)
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionalLayer:
     """Any other part of a model.
@@ -105,12 +122,12 @@ class FunctionalLayer:
     output: tuple[int, ...]
 
 
-Layer = ConvolutionLayer | LinearLayer | NormLayer | FunctionalLayer
+Layer = ConvolutionLayer | LinearLayer | NormLayer | PoolLayer | FunctionalLayer
 
 
 def has_images(layer: Layer | None) -> bool:
     """Whether a layer has operators whose outputs are images, in memory that has the channels last."""
-    return isinstance(layer, ConvolutionLayer | NormLayer) and len(layer.output) == 3
+    return isinstance(layer, ConvolutionLayer | NormLayer | PoolLayer) and len(layer.output) == 3
 
 
 class Obstacle(NamedTuple):
@@ -199,6 +216,8 @@ def _uncut(module: nn.Module, example: Tensor, names: dict[int, str], obstacle: 
 def _parameters(layer: Layer) -> list[str]:
     if isinstance(layer, FunctionalLayer):
         return list(layer.parameters)
+    if isinstance(layer, PoolLayer):
+        return []
     return [name for name in (layer.weight, layer.bias) if name is not None]
 
 
@@ -317,7 +336,7 @@ class _Assembly:
             with torch.no_grad():
                 values = [part(value) for value in values]
             obstacle = self._absorb(operation, part) if in_rows else _NOT_IN_ROWS
-            if not isinstance(operation, nn.ReLU | nn.MaxPool2d | nn.Identity):
+            if not isinstance(operation, nn.ReLU | _Pool | nn.Identity):
                 self._source = operation
             if obstacle is not None:
                 self._add_rest(part)
@@ -371,13 +390,17 @@ class _Assembly:
             case nn.ReLU():
                 obstacle = self._why_not_behind(last) or _why_not_relu(last)
                 if obstacle is None:
-                    assert isinstance(last, ConvolutionLayer | LinearLayer | NormLayer)
+                    assert isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | PoolLayer)
                     self._layers[-1] = _replaced(last, relu=True)
-            case nn.MaxPool2d():
-                obstacle = self._why_not_behind(last) or _why_not_pool(last, operation)
-                if obstacle is None:
+            case nn.MaxPool2d() | nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
+                shape = _pool_shape(operation, self._shape) if len(self._shape) == 3 else None
+                obstacle = self._why_not_behind(last) or _why_not_pool(last, operation, shape)
+                if obstacle is None and _fuses(last, operation):
                     assert isinstance(last, ConvolutionLayer | NormLayer)
                     self._layers[-1] = _replaced(last, pool=2)
+                elif obstacle is None:
+                    assert shape is not None
+                    self._layers.append(PoolLayer(shape))
             case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1:
                 # Memory stays as it is; a linear layer that follows knows how it is laid out.
                 obstacle = Obstacle("it stands behind an operation without kernels") if self._rest else None
@@ -407,7 +430,7 @@ class _Assembly:
     def _why_not_normed(self, layer: nn.GroupNorm | nn.LayerNorm) -> Obstacle | None:
         """Why kernels can't compute a normalisation; None if they can."""
         last = self._layers[-1] if self._layers and not self._rest else None
-        if len(self._shape) == 1 and last is not None and has_images(last):
+        if len(self._shape) == 1 and last is not None and has_images(last) and last.output[1:] != (1, 1):
             return Obstacle("it takes flattened images", "take nn.GroupNorm before nn.Flatten")
         if isinstance(layer, nn.LayerNorm) and layer.normalized_shape != self._shape:
             return Obstacle("it takes several rows of features for each sample, and kernels take one")
@@ -467,7 +490,7 @@ def _groups(layer: nn.GroupNorm | nn.LayerNorm) -> int:
 
 
 _WITHOUT_KERNELS = Obstacle(
-    "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu and 2×2 max-pooling"
+    "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, relu, and max- and average pooling"
 )
 _SEVERAL_OPERATIONS = Obstacle("several tensors go on at the same time there, as around a shortcut")
 _NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
@@ -498,9 +521,9 @@ def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
 
 def _why_not_relu(last: Layer | None) -> Obstacle | None:
     """Why a relu can't be part of the layer before it; None if it can."""
-    if not isinstance(last, ConvolutionLayer | LinearLayer | NormLayer):
+    if not isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | PoolLayer) or _is_mean(last):
         return Obstacle(
-            "it isn't right behind a convolution, a linear layer or a normalisation with kernels",
+            "it isn't right behind a convolution, a linear layer, a normalisation or max-pooling with kernels",
             "put it right behind one, before dropout",
         )
     if last.shape.relu:
@@ -508,20 +531,62 @@ def _why_not_relu(last: Layer | None) -> Obstacle | None:
     return None
 
 
-def _why_not_pool(last: Layer | None, pool: nn.MaxPool2d) -> Obstacle | None:
-    """Why max-pooling can't be part of the layer before it; None if it can."""
-    if not (isinstance(last, ConvolutionLayer | NormLayer) and has_images(last)):
+def _is_mean(layer: Layer) -> bool:
+    return isinstance(layer, PoolLayer) and layer.shape.mean
+
+
+_Pool = nn.MaxPool2d | nn.AvgPool2d | nn.AdaptiveAvgPool2d
+
+
+def _why_not_pool(last: Layer | None, pool: _Pool, shape: PoolShape | None) -> Obstacle | None:
+    """Why kernels can't compute pooling; None if they can."""
+    if not has_images(last):
         return Obstacle(
             "it isn't right behind a convolution or a normalisation with kernels, or its relu",
             "put it right behind one, before dropout",
         )
-    if last.shape.pool != 1:
-        return Obstacle("there is pooling before it already")
-    if not _halves(pool):
-        return Obstacle("it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)")
-    if min(last.shape.pooled) < 2:
-        return Obstacle("its images have less than two rows or columns")
+    if shape is None and isinstance(pool, nn.AdaptiveAvgPool2d):
+        return Obstacle("the sides of its output don't divide those of its images", "take other sides")
+    if shape is None:
+        return Obstacle("its options are unusual", "take no more than sizes, strides and padding")
+    if not shape.mean and shape.taps > CUT_OFF:
+        return Obstacle(f"its windows have more than {CUT_OFF} pixels", "take smaller ones")
     return None
+
+
+def _pool_shape(pool: _Pool, image: tuple[int, ...]) -> PoolShape | None:
+    """The shape of pooling that has no other options than sizes, strides and padding; None if it has some."""
+    channels, height, width = image
+    if isinstance(pool, nn.AdaptiveAvgPool2d):
+        wanted = [own or side for own, side in zip(_pair(pool.output_size), (height, width), strict=True)]
+        if height % wanted[0] or width % wanted[1]:
+            return None
+        kernel = height // wanted[0], width // wanted[1]
+        return PoolShape(channels, height, width, kernel, kernel, mean=True)
+    kernel, padding = _pair(pool.kernel_size), _pair(pool.padding)
+    stride = kernel if pool.stride is None else _pair(pool.stride)
+    if isinstance(pool, nn.MaxPool2d):
+        is_plain = _pair(pool.dilation) == (1, 1) and not pool.return_indices
+    else:
+        is_plain = pool.divisor_override is None and (padding == (0, 0) or pool.count_include_pad)
+    if pool.ceil_mode or not is_plain:
+        return None
+    return PoolShape(channels, height, width, kernel, stride, padding, mean=isinstance(pool, nn.AvgPool2d))
+
+
+def _pair(sides: Any) -> tuple[Any, Any]:
+    rows, columns = (sides, sides) if not isinstance(sides, Sequence) else sides
+    return rows, columns
+
+
+def _fuses(last: Layer | None, pool: _Pool) -> bool:
+    """Whether pooling can be part of the layer before it."""
+    return (
+        isinstance(last, ConvolutionLayer | NormLayer)
+        and last.shape.pool == 1
+        and isinstance(pool, nn.MaxPool2d)
+        and _halves(pool)
+    )
 
 
 def _by(pair: Sequence[int]) -> str:
@@ -546,10 +611,25 @@ def _single_operation(part: fx.GraphModule) -> Any:
         return nn.ReLU()  # in place or not: nothing else reads what goes from one part to the next
     if node.target in (torch.flatten, "flatten") and extra in ((1,), (("start_dim", 1),)):
         return nn.Flatten()
-    if node.target is functional.max_pool2d and len(node.all_input_nodes) == 1:
+    if not node.args or len(node.all_input_nodes) != 1:
+        return None
+    if node.target is functional.max_pool2d:
         options: dict[str, Any] = dict(zip(_POOL_OPTIONS, node.args[1:], strict=False)) | node.kwargs
         return nn.MaxPool2d(**options)
-    return None
+    means: dict[Any, Any] = {
+        functional.avg_pool2d: nn.AvgPool2d,
+        functional.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
+        torch.mean: _mean_of_images,
+        "mean": _mean_of_images,
+    }
+    return means[node.target](*node.args[1:], **node.kwargs) if node.target in means else None
+
+
+def _mean_of_images(dim: Any = None, keepdim: bool = False, **options: Any) -> nn.Module | None:
+    """The layer of a mean over rows and columns; None for other means."""
+    if options or not isinstance(dim, Sequence):
+        return None
+    return nn.AdaptiveAvgPool2d(1) if sorted(dim) in ([2, 3], [-2, -1]) else None
 
 
 def _operations_of(part: fx.GraphModule) -> list[fx.Node]:
@@ -568,7 +648,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
 
 
 def _replaced(
-    layer: ConvolutionLayer | LinearLayer | NormLayer, **changes: Any
-) -> ConvolutionLayer | LinearLayer | NormLayer:
+    layer: ConvolutionLayer | LinearLayer | NormLayer | PoolLayer, **changes: Any
+) -> ConvolutionLayer | LinearLayer | NormLayer | PoolLayer:
     shape: Any = type(layer.shape)(**(vars(layer.shape) | changes))
     return type(layer)(**(vars(layer) | {"shape": shape}))

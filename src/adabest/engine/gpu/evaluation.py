@@ -25,12 +25,13 @@ from adabest.engine.gpu.layers import (
     Forward,
     LinearForward,
     NormForward,
+    PoolForward,
     in_torch_layout,
     output_border,
 )
 from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
 from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer, PoolLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores, ValidationScores
@@ -325,6 +326,8 @@ class _Pass:
                     self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
                 case NormLayer():
                     self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
+                case PoolLayer():
+                    self._layers.append(PoolForward(layer, own.operators, border=border, **common))
                 case _:
                     self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
         self.bytes = allocate.bytes

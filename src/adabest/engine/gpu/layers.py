@@ -10,7 +10,15 @@ from torch.nn import functional
 from adabest.engine.cohort_table import DrawKeys
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Direction, Pace, Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, has_images
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    PoolLayer,
+    has_images,
+)
 from adabest.engine.shapes import padded
 from adabest.models.keyed import set_dropout_key
 
@@ -239,6 +247,44 @@ class NormWork(NormForward):
             self._operators.fold(direction, pace, self._weight, self._partial[0], self._bias, self._partial[1])
 
 
+class PoolForward:
+    """The forward pass of pooling."""
+
+    def __init__(
+        self, layer: PoolLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+    ) -> None:
+        shape = layer.shape
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        rows, columns = shape.pooled
+        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored)
+        self._kind = None if shape.mean else allocate(batch, rows, columns, shape.stored, kind=torch.uint8)
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, with its border."""
+        self._operators.pool(self._shape, pace, x, self.output, self._kind)
+        return self.output
+
+
+class PoolWork(PoolForward):
+    """Pooling, both ways; it is never the first layer."""
+
+    def __init__(
+        self, layer: PoolLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+    ) -> None:
+        super().__init__(layer, operators, border=border, batch=batch, allocate=allocate)
+        self._gradient = allocate(batch, layer.shape.height, layer.shape.width, layer.shape.stored)
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor:
+        """The gradient of the input."""
+        dy = dy.view(*dy.shape[:2], *self._shape.pooled, self._shape.stored)
+        self._operators.pool_gradient(self._shape, pace, dy, self._kind, self._gradient)
+        return self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Does nothing: pooling has no parameters."""
+
+
 class FunctionalWork:
     """Any other part of a model: one function of parameters and inputs, mapped over the clients."""
 
@@ -307,8 +353,8 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
-Forward = ConvolutionForward | LinearForward | NormForward
-Work = ConvolutionWork | LinearWork | NormWork | FunctionalWork
+Forward = ConvolutionForward | LinearForward | NormForward | PoolForward
+Work = ConvolutionWork | LinearWork | NormWork | PoolWork | FunctionalWork
 
 
 def output_border(after: Layer | None) -> tuple[int, int]:
@@ -335,10 +381,10 @@ def as_input(value: Tensor, before: Work | None, work: Work) -> Tensor:
         return value
     if isinstance(work, LinearWork):
         return _padded_to(value.flatten(2), work.layer.shape.inputs)
-    if isinstance(work, NormWork):
-        norm = work.layer.shape
-        images = value.view(*value.shape[:2], norm.channels, norm.height, norm.width)
-        return _channels_last(images, (norm.height, norm.width, norm.stored), (0, 0))
+    if isinstance(work, NormWork | PoolWork):
+        own = work.layer.shape
+        images = value.view(*value.shape[:2], own.channels, own.height, own.width)
+        return _channels_last(images, (own.height, own.width, own.stored), (0, 0))
     return _channels_last(value, work.layer.shape.stored_input, work.layer.shape.padding)
 
 

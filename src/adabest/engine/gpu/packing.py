@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, PoolLayer
 from adabest.engine.shapes import padded
 
 _ALIGNMENT = 64
@@ -92,6 +92,8 @@ def _pieces(layer: Layer, starts: Mapping[str, Any], shapes: Mapping[str, Any], 
         own = [_places(name, starts, shapes).reshape(-1) for name in layer.parameters]
         everything = np.concatenate(own) if own else np.empty(0, dtype=np.int64)
         return [(everything, operators.slots(len(everything)))] if own else []
+    if isinstance(layer, PoolLayer):
+        return []
     if isinstance(layer, NormLayer):
         both = [_padded(_places(name, starts, shapes)) for name in (layer.weight, layer.bias) if name is not None]
         return [(vector, operators.slots(len(vector))) for vector in both]

@@ -25,6 +25,7 @@ from adabest.engine.gpu.layers import (
     FunctionalWork,
     LinearWork,
     NormWork,
+    PoolWork,
     Work,
     as_input,
     as_output_gradient,
@@ -32,7 +33,7 @@ from adabest.engine.gpu.layers import (
     output_border,
 )
 from adabest.engine.gpu.packing import Packing
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, PoolLayer
 from adabest.engine.shapes import InputShape, channels_last, flat, padded, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -546,6 +547,8 @@ class Program:
                 case NormLayer():
                     border = output_border(after)
                     work = NormWork(layer, regions, setting.operators, first=first, border=border, **common)
+                case PoolLayer():
+                    work = PoolWork(layer, setting.operators, border=output_border(after), **common)
                 case FunctionalLayer():
                     work = FunctionalWork(
                         layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
