@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Rates
@@ -22,12 +22,25 @@ from adabest.tasks.base import no_heartbeat
 
 GPU = torch.device("cuda")
 STEPS = 2
+NETWORKS = {  # beside the models of the package; all give ten classes
+    "group norm": nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.GroupNorm(4, 32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.GroupNorm(8, 64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    ),
+    "layer norm": nn.Sequential(
+        *(nn.Flatten(), nn.Linear(784, 200), nn.LayerNorm(200), nn.ReLU()),
+        *(nn.Linear(200, 100), nn.GroupNorm(4, 100), nn.ReLU(), nn.Linear(100, 10)),
+    ),
+}
 CASES = (  # model, shape of an input, classes, batch
     ("cnn", (3, 32, 32), 10, 45),
     ("cnn", (3, 32, 32), 100, 13),
     ("cnn", (1, 28, 24), 62, 20),
     ("mlp,hidden=100x100", (1, 28, 28), 10, 50),
     ("resnet", (3, 32, 32), 10, 16),
+    ("group norm", (3, 32, 32), 10, 50),
+    ("layer norm", (1, 28, 28), 10, 50),
 )
 TIMED = (CASES[0], CASES[3])
 GFLOP = {"cnn": 3.63, "mlp,hidden=100x100": 0.0194}  # of a client-step; a first layer needs no input gradient
@@ -37,7 +50,7 @@ def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype
     """A model on random bytes."""
     model, shape, classes, batch = case
     generator = torch.Generator().manual_seed(0)
-    module = build_model(model, torch.randn(2, *shape), classes, 0)
+    module = build_model(NETWORKS.get(model, model), torch.randn(2, *shape), classes, 0)
     plan = plan_model(module, torch.randn(2, *shape))
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     samples = 50_000
@@ -141,7 +154,7 @@ class Remembering:
 
     def __getattr__(self, name: str) -> Any:
         operator = getattr(self._inner, name)
-        if name in ("parts", "slots", "linear_slots"):
+        if name in ("parts", "norm_parts", "slots", "linear_slots"):
             return operator
 
         def call(*args: Any) -> None:

@@ -56,6 +56,9 @@ MODELS: dict[str, str | nn.Module] = {
         nn.Linear(5, 3),
         nn.GroupNorm(1, 3, affine=False),
     ),
+    "pools": nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1), nn.MaxPool2d(3, 2, 1), nn.Conv2d(5, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 

@@ -30,7 +30,7 @@ from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
 from adabest.engine.local_step import Adam, LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import all_samples, flip_crop_codes
-from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, flat, padded, unfolded_or_not
+from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, PoolShape, flat, padded, unfolded_or_not
 from adabest.federation.batches import MISSING, Batching
 from adabest.random import Purpose, bits
 from adabest.tasks.base import no_heartbeat
@@ -523,6 +523,86 @@ def test_the_programs_of_a_normalisation_have_each_group_once(shape: NormShape) 
     assert cut.unit * cut.units >= shape.channels
 
 
+# --- Pooling ----------------------------------------------------------------------------------------------------------
+
+POOLS = {
+    "mean of the image": PoolShape(20, 6, 5, (6, 5), (6, 5), mean=True),
+    "means of parts": PoolShape(16, 6, 5, (2, 2), (2, 2), mean=True),
+    "means that overlap, with padding": PoolShape(5, 4, 5, (3, 2), (1, 1), (1, 1), mean=True),
+    "means with gaps": PoolShape(70, 5, 4, (1, 2), (2, 3), mean=True),
+    "largest of three": PoolShape(20, 7, 6, (3, 3), (3, 3), relu=True),
+    "largest, overlapping, with padding": PoolShape(16, 6, 5, (3, 3), (2, 2), (1, 1), relu=True),
+    "largest with gaps": PoolShape(5, 5, 7, (2, 1), (3, 2)),
+}
+every_pool = pytest.mark.parametrize("shape", POOLS.values(), ids=POOLS)
+
+
+class Pool:
+    """The buffers of pooling."""
+
+    def __init__(self, shape: PoolShape, dtype: torch.dtype, border: tuple[int, int] = (0, 0)) -> None:
+        self.shape, (rows, columns) = shape, shape.pooled
+        self.x = random(CLIENTS, BATCH, shape.height, shape.width, shape.stored, dtype=dtype)
+        self.dy = random(CLIENTS, BATCH, rows, columns, shape.stored, dtype=dtype)
+        for padding in (self.x, self.dy):
+            padding[..., shape.channels :] = 0.0
+        self.y = torch.zeros((CLIENTS, BATCH, rows + 2 * border[0], columns + 2 * border[1], shape.stored), dtype=dtype)
+        self.y = self.y.to(DEVICE)
+        twins.interior(self.y, shape.pooled).fill_(torch.nan)
+        self.kind = None if shape.mean else nothing(*self.dy.shape, dtype=torch.uint8)
+
+    def forward(self, operators: Any) -> tuple[Tensor, Tensor | None]:
+        y, kind = self.y.clone(), None if self.kind is None else self.kind.clone()
+        operators.pool(self.shape, pace(), self.x, y, kind)
+        return y, kind
+
+    def backward(self, operators: Any, kind: Tensor | None) -> Tensor:
+        dx = nothing(*self.x.shape, dtype=self.x.dtype)
+        operators.pool_gradient(self.shape, pace(), self.dy, kind, dx)
+        return dx
+
+
+@every_pool
+def test_twins_of_pooling_agree_with_autograd(shape: PoolShape) -> None:
+    case = Pool(shape, torch.float64, border=(1, 2))
+    y, kind = case.forward(twins)
+    dx = case.backward(twins, kind)
+    for client in range(CLIENTS):
+        image = case.x[client].permute(0, 3, 1, 2).clone().requires_grad_()
+        pooling = functional.avg_pool2d if shape.mean else functional.max_pool2d
+        expected = pooling(image, shape.kernel, shape.stride, shape.padding)
+        expected = expected.relu() if shape.relu else expected
+        inside = twins.interior(y, shape.pooled)[client]
+        torch.testing.assert_close(inside.permute(0, 3, 1, 2), expected, **FINE)
+        expected.backward(case.dy[client].permute(0, 3, 1, 2))  # type: ignore[no-untyped-call]
+        assert image.grad is not None
+        # All inputs of padding are equal, and no gradient goes there.
+        torch.testing.assert_close(dx[client].permute(0, 3, 1, 2), image.grad, **FINE)
+    assert not y[..., shape.channels :].any(), "padding stays zero"
+    assert not dx[..., shape.channels :].any(), "padding stays zero"
+    assert float(y.abs().sum()) == pytest.approx(float(twins.interior(y, shape.pooled).abs().sum())), "so does a border"
+
+
+@every_pool
+def test_kernels_of_pooling_agree_with_their_twins(shape: PoolShape) -> None:
+    case = Pool(shape, torch.float32, border=(1, 2))
+    (y, kind), (found_y, found_kind) = case.forward(twins), case.forward(KERNELS)
+    assert_twins(found_y, y, case.y)
+    if kind is not None and found_kind is not None and case.kind is not None:
+        assert_twins(found_kind, kind, case.kind)
+    assert_twins(case.backward(KERNELS, kind), case.backward(twins, kind), nothing(*case.x.shape))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+def test_a_divergence_isnt_hidden_by_pooling_over_any_windows(operators: Any) -> None:
+    for shape in POOLS.values():
+        case = Pool(shape, torch.float32)
+        case.x[2, 1, 0, 0, 3] = torch.nan
+        y, _ = case.forward(operators)
+        assert bool(torch.isnan(y[2, 1, 0, 0, 3]))
+        assert int(torch.isnan(y[2]).sum()) <= shape.taps
+
+
 # --- Corrections and updates ------------------------------------------------------------------------------------------
 
 
@@ -858,10 +938,12 @@ def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) ->
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-KINDS = ["mixed", "strided at the end", "group norms", "layer norms", "shortcuts", "shortcuts of features", "many ways"]
+SHORTCUTS = ["shortcuts", "shortcuts of features", "many ways"]
 
 
-@pytest.mark.parametrize("model", ["mlp,hidden=9x5", *KINDS])
+@pytest.mark.parametrize(
+    "model", ["mlp,hidden=9x5", "mixed", "strided at the end", "group norms", "layer norms", "pools", *SHORTCUTS]
+)
 def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
@@ -903,7 +985,14 @@ def test_full_gradients_with_the_kernels_agree_with_the_reference(model: str, mo
 
 
 NORMED = nn.Sequential(
-    nn.Conv2d(1, 6, 2), nn.GroupNorm(2, 6), nn.ReLU(), nn.Flatten(), nn.Linear(24, 5), nn.LayerNorm(5), nn.Linear(5, 3)
+    nn.Conv2d(1, 6, 2),
+    nn.GroupNorm(2, 6),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(6, 5),
+    nn.LayerNorm(5),
+    nn.Linear(5, 3),
 )
 
 

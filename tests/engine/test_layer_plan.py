@@ -15,6 +15,7 @@ from adabest.engine.layer_plan import (
     Layer,
     LinearLayer,
     NormLayer,
+    PoolLayer,
     SumLayer,
     plan_layers,
     plan_model,
@@ -31,12 +32,14 @@ def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
 
 
 def short(layer: Layer) -> str:
-    """A layer in a word: C, L, N or S with p for pooling and r for relu, F for a functional one."""
+    """A layer in a word: C, L, N or S with p for pooling and r for relu, P for pooling alone, F for functional ones."""
     match layer:
         case ConvolutionLayer(shape=shape):
             return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
         case NormLayer(shape=shape):
             return "N" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case PoolLayer(shape=shape):
+            return "P" + "r" * shape.relu
         case LinearLayer(shape=shape):
             return "L" + "r" * shape.relu
         case SumLayer(shape=shape):
@@ -76,8 +79,8 @@ ROWS = {
     "hooked": "F L",
     "unused": "F",
     "weight norm": "F L",
-    "pool of three": "Cr F L",
-    "overlapping pool": "C F L",
+    "pool of three": "Cr P L",
+    "overlapping pool": "C Pr L",
     "odd pool": "Cpr L",
     "strided": "Cr L",
     "strided at the end": "Cr C",
@@ -92,6 +95,8 @@ ROWS = {
     "normed at the start": "N Cr L",
     "frozen, then normed": "F Nr L",
     "group norms": "C Npr C N L",
+    "pools": "Cr P C P N Pr P N L",
+    "means": "C P C F C P P L",
     "layer norms": "N Lr Nr L N F N L N",
     "mixed": "Cpr C N F Cr F Lr L F L",
     "depends on data": "F",
@@ -133,6 +138,14 @@ def convolution(**options: Any) -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, **{"kernel_size": 3, **options}), nn.Flatten(), nn.LazyLinear(CLASSES))
 
 
+def pooled(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3), layer, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+def wide_pool() -> nn.Module:
+    return pooled(nn.Sequential(nn.ConstantPad2d(8, 0.0), nn.Conv2d(4, 4, 1), nn.MaxPool2d(16)))
+
+
 def wrapped(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(CLASSES))
 
@@ -149,16 +162,16 @@ def wrapped(layer: nn.Module) -> nn.Module:
         (wrapped(nn.LayerNorm(INPUT)), "it has a weight for each pixel", "take nn.GroupNorm(1, channels)"),
         (wrapped(nn.LayerNorm(6)), "it takes several rows of features for each sample", ""),
         (make("flattened, then normed"), "it takes flattened images", "take nn.GroupNorm before nn.Flatten"),
-        (
-            wrapped(nn.ReLU()),
-            "it isn't right behind a convolution, a linear layer, a",
-            "put it right behind one",
-        ),
+        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer, a norm", "put it right behind one"),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
         (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
         (make("frozen"), "it has parameters that aren't trained", "train all of its parameters"),
-        (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
+        (pooled(nn.MaxPool2d(2, ceil_mode=True)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.MaxPool2d(2, dilation=2)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.AvgPool2d(2, divisor_override=3)), "its options are unusual", "no more than sizes"),
+        (pooled(nn.AdaptiveAvgPool2d(3)), "the sides of its output don't divide those of its images", "other sides"),
+        (wide_pool(), "its windows have more than 255 pixels", "take smaller ones"),
         (make("double relu and pool"), "there is a relu before it already", "leave it out"),
         (make("residual"), "as around a shortcut, and ReLU is in the way: others read what comes before it", ""),
         (
@@ -200,7 +213,7 @@ def test_exactly_the_parts_of_functional_layers_have_a_reason(name: str) -> None
         ("logistic", (5,), "L"),
         ("mlp,hidden=4x3", (1, 6, 6), "Lr Lr L"),
         ("cnn", (3, 20, 20), "Cpr Cpr Lr Lr L"),
-        ("resnet,width=8", (3, 8, 8), "C Nr C Nr C N Sr C Nr C N C Sr C Nr C N C Sr F L"),
+        ("resnet,width=8", (3, 8, 8), "C Nr C Nr C N Sr C Nr C N C Sr C Nr C N C Sr P L"),
     ],
 )
 def test_the_models_that_come_along(model: str, shape: tuple[int, ...], row: str) -> None:
@@ -215,7 +228,7 @@ def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
     for layer in plan_layers(module, EXAMPLE):
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
-        elif not isinstance(layer, SumLayer):
+        elif not isinstance(layer, PoolLayer | SumLayer):
             found += [name for name in (layer.weight, layer.bias) if name is not None]
     assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
 

@@ -251,6 +251,30 @@ def _layer_norms() -> nn.Module:
     )
 
 
+def _pools() -> nn.Module:
+    """Pooling that no kernel of a convolution has: windows that overlap, means, and means of whole images."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, padding=1),
+        nn.Conv2d(6, 5, 2, padding=1, bias=False),
+        nn.AvgPool2d((3, 2), 1, padding=(1, 1)),
+        nn.GroupNorm(1, 5),
+        nn.MaxPool2d(3, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.LayerNorm(5),
+        nn.Linear(5, CLASSES),
+    )
+
+
+def _with_means(self: Any, x: Tensor) -> Any:
+    x = functional.adaptive_avg_pool2d(self.conv(x), (2, None))
+    x = functional.avg_pool2d(input=self.inner(x).tanh(), kernel_size=1)
+    return self.out(functional.avg_pool2d(self.last(x), (1, 2)).mean(dim=(2, 3)))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "functions": lambda: Written(
         _with_functions, conv=nn.Conv2d(2, 5, 3), hidden=nn.Linear(20, 6), out=nn.Linear(6, CLASSES)
@@ -375,6 +399,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
     "frozen, then normed": _frozen_then_normed,
     "group norms": _group_norms,
+    "pools": _pools,
+    "means": lambda: Written(
+        _with_means,
+        conv=nn.Conv2d(2, 5, 3),
+        inner=nn.Conv2d(5, 4, 1),
+        last=nn.Conv2d(4, 17, 1),
+        out=nn.Linear(17, CLASSES),
+    ),
     "layer norms": _layer_norms,
     "mixed": _mixed,
 }

@@ -1,8 +1,9 @@
 """The plan of a model: the layers that trainers compute one by one.
 
 A model is traced and cut wherever a single tensor goes from one part to the next. Parts that are a convolution, a
-linear layer or a normalisation, with the relu and max-pooling that follow, become layers with operators of their own.
-All other parts stay what they are and are differentiated by ``torch.func``; neighbours of that kind become one layer.
+linear layer or a normalisation, with the relu and max-pooling that follow, or other pooling behind one, become layers
+with operators of their own. All other parts stay what they are and are differentiated by ``torch.func``; neighbours of
+that kind become one layer.
 
 Between two cuts several tensors may go on at the same time, as around a shortcut. Such a part is cut into operations,
 if all of them become layers with operators of their own: then some layers read the output of the same layer, and sums
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, SumShape, padded
+from adabest.engine.shapes import CUT_OFF, ConvolutionShape, LinearShape, NormShape, PoolShape, SumShape, padded
 from adabest.models.forward_pass import why_own_forward
 from adabest.models.keyed import KeyedDropout
 
@@ -94,6 +95,22 @@ class NormLayer:
 
 
 @dataclass(frozen=True)
+class PoolLayer:
+    """Pooling that isn't part of the layer before it.
+
+    Attributes:
+        shape: Its shape.
+    """
+
+    shape: PoolShape
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The shape of one output: channels, rows, columns."""
+        return (self.shape.channels, *self.shape.pooled)
+
+
+@dataclass(frozen=True)
 class SumLayer:
     """The sum of two tensors with its relu.
 
@@ -127,7 +144,7 @@ class FunctionalLayer:
     output: tuple[int, ...]
 
 
-Layer = ConvolutionLayer | LinearLayer | NormLayer | SumLayer | FunctionalLayer
+Layer = ConvolutionLayer | LinearLayer | NormLayer | PoolLayer | SumLayer | FunctionalLayer
 
 
 INPUT = -1  # the place of what comes in, among layers and among parts
@@ -135,7 +152,7 @@ INPUT = -1  # the place of what comes in, among layers and among parts
 
 def has_images(layer: Layer | None) -> bool:
     """Whether a layer has operators whose outputs are images, in memory that has the channels last."""
-    return isinstance(layer, ConvolutionLayer | NormLayer | SumLayer) and len(layer.output) == 3
+    return isinstance(layer, ConvolutionLayer | NormLayer | PoolLayer | SumLayer) and len(layer.output) == 3
 
 
 class Obstacle(NamedTuple):
@@ -229,7 +246,7 @@ def _uncut(module: nn.Module, example: Tensor, names: dict[int, str], obstacle: 
 def _parameters(layer: Layer) -> list[str]:
     if isinstance(layer, FunctionalLayer):
         return list(layer.parameters)
-    if isinstance(layer, SumLayer):
+    if isinstance(layer, PoolLayer | SumLayer):
         return []
     return [name for name in (layer.weight, layer.bias) if name is not None]
 
@@ -394,7 +411,7 @@ class _Assembly:
         self, part: nn.Module, reads: tuple[int, ...], obstacle: Obstacle | None, operation: Any
     ) -> PlannedPart:
         """A part that was absorbed just now, or waits with others."""
-        if not isinstance(operation, nn.ReLU | nn.MaxPool2d | nn.Identity):
+        if not isinstance(operation, nn.ReLU | _Pool | nn.Identity):
             self._source = operation
         at = len(self._layers) if self._rest else self._at
         computed = obstacle is not None or not isinstance(operation, nn.Flatten | nn.Identity)
@@ -482,8 +499,7 @@ class _Assembly:
 
     def _absorb(self, operation: Any) -> Obstacle | None:
         """Makes a layer of an operation, or adds it to the one before; why not, if that isn't possible."""
-        is_behind = self._at != INPUT and not self._rest and not self._is_shared
-        last = self._layers[self._at] if is_behind else None
+        last = None if self._rest or self._at == INPUT else self._layers[self._at]
         obstacle: Obstacle | None
         match operation:
             case nn.Conv2d():
@@ -509,14 +525,20 @@ class _Assembly:
                 obstacle = None
             case nn.ReLU():
                 obstacle = self._why_not_behind(last) or _why_not_relu(last)
+                if self._is_shared and obstacle is None:
+                    obstacle = Obstacle("others read what comes before it, too")
                 if obstacle is None:
-                    assert isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | SumLayer)
+                    assert isinstance(last, _WithShape)
                     self._layers[self._at] = _replaced(last, relu=True)
-            case nn.MaxPool2d():
-                obstacle = self._why_not_behind(last) or _why_not_pool(last, operation)
-                if obstacle is None:
+            case nn.MaxPool2d() | nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
+                shape = _pool_shape(operation, self._shape) if len(self._shape) == 3 else None
+                obstacle = self._why_not_behind(last) or _why_not_pool(last, operation, shape)
+                if obstacle is None and not self._is_shared and _fuses(last, operation):
                     assert isinstance(last, ConvolutionLayer | NormLayer)
                     self._layers[self._at] = _replaced(last, pool=2)
+                elif obstacle is None:
+                    assert shape is not None
+                    self._append(PoolLayer(shape))
             case nn.Flatten() if operation.start_dim == 1 and operation.end_dim == -1:
                 # Memory stays as it is; a linear layer that follows knows how it is laid out.
                 obstacle = Obstacle("it stands behind an operation without kernels") if self._rest else None
@@ -526,8 +548,6 @@ class _Assembly:
 
     def _why_not_behind(self, last: Layer | None) -> Obstacle | None:
         """Why no layer is there that relu or pooling could be part of; None if there may be one."""
-        if self._is_shared:
-            return Obstacle("others read what comes before it, too")
         if last is None and isinstance(self._source, _Trained):
             return Obstacle("the layer before it has no kernels, or something stands between them")
         return None
@@ -548,7 +568,7 @@ class _Assembly:
     def _why_not_normed(self, layer: nn.GroupNorm | nn.LayerNorm) -> Obstacle | None:
         """Why kernels can't compute a normalisation; None if they can."""
         last = self._layers[-1] if self._layers and not self._rest else None
-        if len(self._shape) == 1 and last is not None and has_images(last):
+        if len(self._shape) == 1 and last is not None and has_images(last) and last.output[1:] != (1, 1):
             return Obstacle("it takes flattened images", "take nn.GroupNorm before nn.Flatten")
         if isinstance(layer, nn.LayerNorm) and layer.normalized_shape != self._shape:
             return Obstacle("it takes several rows of features for each sample, and kernels take one")
@@ -609,7 +629,7 @@ def _groups(layer: nn.GroupNorm | nn.LayerNorm) -> int:
 
 
 _WITHOUT_KERNELS = Obstacle(
-    "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu and 2×2 max-pooling"
+    "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu, and max- and average pooling"
 )
 _SEVERAL_TENSORS = "several tensors go on at the same time there, as around a shortcut"
 _NOT_IN_ROWS = Obstacle("what comes in isn't a tensor with one row for each sample")
@@ -630,9 +650,9 @@ def _why_not_plain(layer: nn.Conv2d) -> Obstacle | None:
 
 def _why_not_relu(last: Layer | None) -> Obstacle | None:
     """Why a relu can't be part of the layer before it; None if it can."""
-    if not isinstance(last, ConvolutionLayer | LinearLayer | NormLayer | SumLayer):
+    if not isinstance(last, _WithShape) or _is_mean(last):
         return Obstacle(
-            "it isn't right behind a convolution, a linear layer, a normalisation or a sum with kernels",
+            "it isn't right behind a convolution, a linear layer, a normalisation, a sum or max-pooling with kernels",
             "put it right behind one, before dropout",
         )
     if last.shape.relu:
@@ -640,20 +660,62 @@ def _why_not_relu(last: Layer | None) -> Obstacle | None:
     return None
 
 
-def _why_not_pool(last: Layer | None, pool: nn.MaxPool2d) -> Obstacle | None:
-    """Why max-pooling can't be part of the layer before it; None if it can."""
-    if not (isinstance(last, ConvolutionLayer | NormLayer) and has_images(last)):
+def _is_mean(layer: Layer) -> bool:
+    return isinstance(layer, PoolLayer) and layer.shape.mean
+
+
+_Pool = nn.MaxPool2d | nn.AvgPool2d | nn.AdaptiveAvgPool2d
+
+
+def _why_not_pool(last: Layer | None, pool: _Pool, shape: PoolShape | None) -> Obstacle | None:
+    """Why kernels can't compute pooling; None if they can."""
+    if not has_images(last):
         return Obstacle(
             "it isn't right behind a convolution or a normalisation with kernels, or its relu",
             "put it right behind one, before dropout",
         )
-    if last.shape.pool != 1:
-        return Obstacle("there is pooling before it already")
-    if not _halves(pool):
-        return Obstacle("it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)")
-    if min(last.shape.pooled) < 2:
-        return Obstacle("its images have less than two rows or columns")
+    if shape is None and isinstance(pool, nn.AdaptiveAvgPool2d):
+        return Obstacle("the sides of its output don't divide those of its images", "take other sides")
+    if shape is None:
+        return Obstacle("its options are unusual", "take no more than sizes, strides and padding")
+    if not shape.mean and shape.taps > CUT_OFF:
+        return Obstacle(f"its windows have more than {CUT_OFF} pixels", "take smaller ones")
     return None
+
+
+def _pool_shape(pool: _Pool, image: tuple[int, ...]) -> PoolShape | None:
+    """The shape of pooling that has no other options than sizes, strides and padding; None if it has some."""
+    channels, height, width = image
+    if isinstance(pool, nn.AdaptiveAvgPool2d):
+        wanted = [own or side for own, side in zip(_pair(pool.output_size), (height, width), strict=True)]
+        if height % wanted[0] or width % wanted[1]:
+            return None
+        kernel = height // wanted[0], width // wanted[1]
+        return PoolShape(channels, height, width, kernel, kernel, mean=True)
+    kernel, padding = _pair(pool.kernel_size), _pair(pool.padding)
+    stride = kernel if pool.stride is None else _pair(pool.stride)
+    if isinstance(pool, nn.MaxPool2d):
+        is_plain = _pair(pool.dilation) == (1, 1) and not pool.return_indices
+    else:
+        is_plain = pool.divisor_override is None and (padding == (0, 0) or pool.count_include_pad)
+    if pool.ceil_mode or not is_plain:
+        return None
+    return PoolShape(channels, height, width, kernel, stride, padding, mean=isinstance(pool, nn.AvgPool2d))
+
+
+def _pair(sides: Any) -> tuple[Any, Any]:
+    rows, columns = (sides, sides) if not isinstance(sides, Sequence) else sides
+    return rows, columns
+
+
+def _fuses(last: Layer | None, pool: _Pool) -> bool:
+    """Whether pooling can be part of the layer before it."""
+    return (
+        isinstance(last, ConvolutionLayer | NormLayer)
+        and last.shape.pool == 1
+        and isinstance(pool, nn.MaxPool2d)
+        and _halves(pool)
+    )
 
 
 def _by(pair: Sequence[int]) -> str:
@@ -680,10 +742,25 @@ def _single_operation(part: fx.GraphModule) -> Any:
         return _Sum()
     if node.target in (torch.flatten, "flatten") and extra in ((1,), (("start_dim", 1),)):
         return nn.Flatten()
-    if node.target is functional.max_pool2d and len(node.all_input_nodes) == 1:
+    if not node.args or len(node.all_input_nodes) != 1:
+        return None
+    if node.target is functional.max_pool2d:
         options: dict[str, Any] = dict(zip(_POOL_OPTIONS, node.args[1:], strict=False)) | node.kwargs
         return nn.MaxPool2d(**options)
-    return None
+    means: dict[Any, Any] = {
+        functional.avg_pool2d: nn.AvgPool2d,
+        functional.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
+        torch.mean: _mean_of_images,
+        "mean": _mean_of_images,
+    }
+    return means[node.target](*node.args[1:], **node.kwargs) if node.target in means else None
+
+
+def _mean_of_images(dim: Any = None, keepdim: bool = False, **options: Any) -> nn.Module | None:
+    """The layer of a mean over rows and columns; None for other means."""
+    if options or not isinstance(dim, Sequence):
+        return None
+    return nn.AdaptiveAvgPool2d(1) if sorted(dim) in ([2, 3], [-2, -1]) else None
 
 
 def _is_sum(node: fx.Node) -> bool:
@@ -737,7 +814,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     return (0, 0) if isinstance(layer.padding, str) else (layer.padding[0], layer.padding[1])
 
 
-_WithShape = ConvolutionLayer | LinearLayer | NormLayer | SumLayer
+_WithShape = ConvolutionLayer | LinearLayer | NormLayer | PoolLayer | SumLayer
 
 
 def _replaced(layer: _WithShape, **changes: Any) -> _WithShape:

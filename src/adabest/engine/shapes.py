@@ -12,6 +12,7 @@ are laid out one by one instead ("unfolded"): for each row and output column the
 from dataclasses import dataclass
 
 _MULTIPLE = 16
+CUT_OFF = 255  # the position in a window of an output that relu has cut off
 
 
 def padded(count: int, multiple: int = _MULTIPLE) -> int:
@@ -155,6 +156,49 @@ class NormShape:
     def pooled(self) -> tuple[int, int]:
         """Rows and columns of the output; what doesn't fill a pool is left out."""
         return self.height // self.pool, self.width // self.pool
+
+
+@dataclass(frozen=True)
+class PoolShape:
+    """Pooling over windows of any size.
+
+    Attributes:
+        channels: Channels.
+        height: Rows of the input.
+        width: Columns of the input.
+        kernel: Rows and columns of a window.
+        stride: From one window to the next, in rows and columns.
+        padding: Pixels around the input, in rows and columns: zeros for a mean, for the largest value none.
+        mean: Whether the mean is taken; else the largest value.
+        relu: Whether negative outputs are cut off; only behind the largest value.
+    """
+
+    channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+    mean: bool = False
+    relu: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Pixels of a window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Rows and columns of the output; windows that end outside are left out."""
+        return (
+            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1,
+            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1,
+        )
 
 
 @dataclass(frozen=True)

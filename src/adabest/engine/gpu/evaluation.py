@@ -25,6 +25,7 @@ from adabest.engine.gpu.layers import (
     Forward,
     LinearForward,
     NormForward,
+    PoolForward,
     SumForward,
     in_torch_layout,
     output_border,
@@ -32,7 +33,7 @@ from adabest.engine.gpu.layers import (
 )
 from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
 from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer, SumLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer, PoolLayer, SumLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores, ValidationScores
@@ -327,6 +328,8 @@ class _Pass:
                     self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
                 case NormLayer():
                     self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
+                case PoolLayer():
+                    self._layers.append(PoolForward(layer, own.operators, border=border, **common))
                 case SumLayer():
                     self._layers.append(SumForward(layer, own.operators, border=border, kind=kind, **common))
                 case _:

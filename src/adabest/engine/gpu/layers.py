@@ -17,6 +17,7 @@ from adabest.engine.layer_plan import (
     Layer,
     LinearLayer,
     NormLayer,
+    PoolLayer,
     SumLayer,
     has_images,
 )
@@ -249,6 +250,44 @@ class NormWork(NormForward):
             self._operators.fold(direction, pace, self._weight, self._partial[0], self._bias, self._partial[1])
 
 
+class PoolForward:
+    """The forward pass of pooling."""
+
+    def __init__(
+        self, layer: PoolLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+    ) -> None:
+        shape = layer.shape
+        self.layer = layer
+        self._shape, self._operators = shape, operators
+        rows, columns = shape.pooled
+        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored)
+        self._kind = None if shape.mean else allocate(batch, rows, columns, shape.stored, kind=torch.uint8)
+
+    def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
+        """The output, with its border."""
+        self._operators.pool(self._shape, pace, x.contiguous(), self.output, self._kind)
+        return self.output
+
+
+class PoolWork(PoolForward):
+    """Pooling, both ways; it is never the first layer."""
+
+    def __init__(
+        self, layer: PoolLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+    ) -> None:
+        super().__init__(layer, operators, border=border, batch=batch, allocate=allocate)
+        self._gradient = allocate(batch, layer.shape.height, layer.shape.width, layer.shape.stored)
+
+    def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor:
+        """The gradient of the input."""
+        dy = dy.view(*dy.shape[:2], *self._shape.pooled, self._shape.stored)
+        self._operators.pool_gradient(self._shape, pace, dy, self._kind, self._gradient)
+        return self._gradient
+
+    def weight_gradient(self, direction: Direction, pace: Pace) -> None:
+        """Does nothing: pooling has no parameters."""
+
+
 class SumForward:
     """The sum of two tensors with relu."""
 
@@ -365,8 +404,8 @@ class FunctionalWork:
             self._operators.correct(direction, pace, self._region, self._mine)
 
 
-Forward = ConvolutionForward | LinearForward | NormForward | SumForward
-Work = ConvolutionWork | LinearWork | NormWork | SumWork | FunctionalWork
+Forward = ConvolutionForward | LinearForward | NormForward | PoolForward | SumForward
+Work = ConvolutionWork | LinearWork | NormWork | PoolWork | SumWork | FunctionalWork
 
 
 def output_border(place: int, layers: Sequence[Layer], sources: Sequence[tuple[int, ...]]) -> tuple[int, int]:
@@ -446,7 +485,7 @@ def as_output_gradient(gradient: Tensor, work: Work | None, before: Work) -> Ten
     """The gradient of a layer's input in the layout of the output before it. ``work`` is None for that of the loss."""
     outside = work is None or isinstance(work, FunctionalWork)
     if isinstance(before, FunctionalWork):
-        if gradient.ndim == 5 and isinstance(work, ConvolutionWork | NormWork | SumWork):
+        if gradient.ndim == 5 and isinstance(work, ConvolutionWork | NormWork | PoolWork | SumWork):
             gradient = gradient[..., : work.layer.shape.channels].permute(0, 1, 4, 2, 3)
         return in_torch_layout(gradient, None, before.layer.output)
     if isinstance(before, LinearWork):

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, SumLayer
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    PoolLayer,
+    SumLayer,
+)
 from adabest.engine.shapes import padded
 
 _ALIGNMENT = 64
@@ -92,7 +100,7 @@ def _pieces(layer: Layer, starts: Mapping[str, Any], shapes: Mapping[str, Any], 
         own = [_places(name, starts, shapes).reshape(-1) for name in layer.parameters]
         everything = np.concatenate(own) if own else np.empty(0, dtype=np.int64)
         return [(everything, operators.slots(len(everything)))] if own else []
-    if isinstance(layer, SumLayer):
+    if isinstance(layer, PoolLayer | SumLayer):
         return []
     if isinstance(layer, NormLayer):
         both = [_padded(_places(name, starts, shapes)) for name in (layer.weight, layer.bias) if name is not None]

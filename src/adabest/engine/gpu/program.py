@@ -25,6 +25,7 @@ from adabest.engine.gpu.layers import (
     FunctionalWork,
     LinearWork,
     NormWork,
+    PoolWork,
     SumWork,
     Work,
     as_output_gradient,
@@ -33,7 +34,15 @@ from adabest.engine.gpu.layers import (
     outputs_of_all,
 )
 from adabest.engine.gpu.packing import Packing
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer, NormLayer, SumLayer
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    PoolLayer,
+    SumLayer,
+)
 from adabest.engine.shapes import InputShape, channels_last, flat, padded, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
@@ -573,6 +582,8 @@ class Program:
                     work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
                 case NormLayer():
                     work = NormWork(layer, regions, setting.operators, first=first, border=border, **common)
+                case PoolLayer():
+                    work = PoolWork(layer, setting.operators, border=border, **common)
                 case SumLayer():
                     work = SumWork(layer, setting.operators, border=border, **common)
                 case FunctionalLayer():
@@ -595,7 +606,7 @@ def _is_added_up(place: int, setting: ProgramSetting) -> bool:
     return not all(isinstance(setting.layers[at], ConvolutionLayer) for at in readers[:-1])
 
 
-def _unbordered(work: ConvolutionWork | LinearWork | NormWork | SumWork) -> tuple[int, int, int, int]:
+def _unbordered(work: ConvolutionWork | LinearWork | NormWork | PoolWork | SumWork) -> tuple[int, int, int, int]:
     """Samples, rows, columns and channels of a layer's output, as they are stored without a border."""
     output = work.layer.output
     rows, columns = (output[1], output[2]) if len(output) > 1 else (1, 1)

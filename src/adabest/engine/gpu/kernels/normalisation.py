@@ -276,7 +276,7 @@ def normalise_gradients(
         images, shape.height, shape.width, shape.channels, shape.stored, *shape.pooled,
         shape.groups, shape.group, shape.pool, shape.relu, weight is not None, bias is not None, dx is not None,
         _images_of_part(shape, images), cut.unit, cut.groups, cut.channels, cut.cells,
-        num_warps=cut.warps,
+        num_warps=min(8, 2 * cut.warps),  # for two blocks; with 16 warps the largest spill registers
     )  # fmt: skip
 
 

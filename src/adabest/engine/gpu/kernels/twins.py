@@ -14,7 +14,7 @@ from adabest.data.augmentation import decode_flip_crop
 from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Parts, Rates, Region, Source
-from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape, NormShape
+from adabest.engine.shapes import CUT_OFF, ConvolutionShape, InputShape, LinearShape, NormShape, PoolShape
 from adabest.federation.batches import MISSING, Batching
 
 _DEAD = 4  # the position in a pool of an output that relu has cut off
@@ -357,6 +357,52 @@ def normalise_gradients(
         mean, along = (own.mean(dim=(2, 3, 5), keepdim=True) for own in (slope, slope * place))
         found = (slope - mean - place * along) * inverses[:, :, None, None, :, None]
         dx[..., : shape.channels] = found.flatten(4)
+
+
+def pool(shape: PoolShape, pace: Pace, x: Tensor, y: Tensor, kind: Tensor | None) -> None:
+    """Pooling over windows of any size, and relu.
+
+    Args:
+        shape: The pooling.
+        pace: Unused here.
+        x: ``[clients, images, height, width, padded channels]``.
+        y: The output, ``[clients, images, rows, columns, padded channels]``; its border, if it is larger than
+            ``shape.pooled``, is left as it is.
+        kind: For each output which input of its window it is, ``CUT_OFF`` where relu has cut it off; None for means.
+    """
+    (rows, columns), (down, right) = shape.kernel, shape.padding
+    bordered = functional.pad(x, (0, 0, right, right, down, down), value=0.0 if shape.mean else -torch.inf)
+    windows = bordered.unfold(2, rows, shape.stride[0]).unfold(3, columns, shape.stride[1]).flatten(5)
+    if kind is None:
+        interior(y, shape.pooled).copy_(windows.mean(dim=-1))
+        return
+    best, where = windows.max(dim=-1)
+    if shape.relu:
+        where = where.masked_fill(~(best > 0), CUT_OFF)
+        best = best.clamp(min=0)
+    interior(y, shape.pooled).copy_(best)
+    kind.copy_(where)
+
+
+def pool_gradient(shape: PoolShape, pace: Pace, dy: Tensor, kind: Tensor | None, dx: Tensor) -> None:
+    """The gradient with respect to the input of ``pool``.
+
+    Args:
+        shape: The pooling.
+        pace: Unused here.
+        dy: ``[clients, images, *shape.pooled, padded channels]``.
+        kind: What ``pool`` wrote; None for means.
+        dx: The result, of the input's shape.
+    """
+    (height, width), (rows, columns), (down, right) = dx.shape[2:4], shape.pooled, shape.stride
+    size = (height + 2 * shape.padding[0], width + 2 * shape.padding[1])
+    sums = torch.promote_types(dx.dtype, torch.float32)
+    bordered = dx.new_zeros((*dx.shape[:2], *size, dx.shape[-1]), dtype=sums)
+    for tap in range(shape.taps):
+        row, column = divmod(tap, shape.kernel[1])
+        own = dy / shape.taps if kind is None else torch.where(kind == tap, dy, torch.zeros_like(dy))
+        bordered[:, :, row : row + down * rows : down, column : column + right * columns : right] += own
+    dx.copy_(interior(bordered, (height, width)))
 
 
 def cross_entropy(
