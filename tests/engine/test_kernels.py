@@ -938,7 +938,7 @@ def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) ->
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-SHORTCUTS = ["shortcuts", "shortcuts of features", "many ways"]
+SHORTCUTS = ["shortcuts", "shortcuts of features", "pooled shortcuts"]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ ROWS = {
     "shortcuts": "Cr Cr C Sr Cr C C Sr L",
     "shortcuts of features": "Lr Lr L S L L S",
     "many ways": "C F Cpr C S C Sr C L",
+    "pooled shortcuts": "C C P S P S N C Sr P L",
     "ways in one": "C F L",
     "changed in place": "C F L",
     "unread": "C F L",

@@ -57,6 +57,14 @@ def _with_many_ways(self: Any, x: Tensor) -> Any:
     return self.out(self.last(functional.relu(y.add(self.third(x)))).flatten(1))
 
 
+def _with_pooled_shortcuts(self: Any, x: Tensor) -> Any:
+    """Pooling and a norm read what convolutions with padding read, too."""
+    x = self.stem(x)
+    x = self.first(x) + functional.avg_pool2d(x, 2) + functional.max_pool2d(x, 2)
+    x = functional.relu(self.norm(x) + self.second(x))
+    return self.out(x.mean(dim=(2, 3)))
+
+
 def _with_ways_in_one(self: Any, x: Tensor) -> Any:
     x = self.stem(x)
     x = self.first(x).flatten(1) + x.flatten(1)
@@ -310,6 +318,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         third=nn.Conv2d(5, 4, (1, 5), stride=(2, 2), padding=(0, 2)),
         last=nn.Conv2d(4, 4, 3, padding=2, stride=(1, 2)),
         out=nn.Linear(60, CLASSES),
+    ),
+    "pooled shortcuts": lambda: Written(
+        _with_pooled_shortcuts,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, stride=2, padding=1),
+        norm=nn.GroupNorm(2, 4),
+        second=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        out=nn.Linear(4, CLASSES),
     ),
     "ways in one": lambda: Written(
         _with_ways_in_one,

@@ -443,6 +443,7 @@ class _Assembly:
         return None
 
     def _why_not_branches(self, part: fx.GraphModule, example: Tensor, planned: list[PlannedPart]) -> Obstacle | None:
+        """Absorbs the operations of a part one by one; why not all of them, the end of a sentence."""
         if self._at == INPUT:
             return Obstacle(", and they come out of the model's inputs", "let a single layer read the inputs")
         operations = _operations_of(part)
@@ -459,7 +460,9 @@ class _Assembly:
                 return Obstacle(f", and nothing reads what {node.name} gives", "leave that out")
             if is_shared and _is_in_place(node, operation):
                 return Obstacle(f", and {node.name} changes in place what others read", "make it change a copy")
-            if isinstance(operation, _Sum):
+            if operation is None or not reads:
+                obstacle: Obstacle | None = _WITHOUT_KERNELS
+            elif isinstance(operation, _Sum):
                 obstacle = self._absorb_sum(value, reads)
             else:
                 first = reads[0]
@@ -772,7 +775,7 @@ def _is_sum(node: fx.Node) -> bool:
 def _is_in_place(node: fx.Node, operation: Any) -> bool:
     """Whether an operation that may have operators of its own changes what it reads."""
     by_name = node.target in (operator.iadd, "add_", "relu_", functional.relu_, torch.relu_)
-    is_told = bool(node.kwargs.get("inplace")) or any(one is True for one in node.args)
+    is_told = node.target is functional.relu and (True in node.args or node.kwargs.get("inplace") is True)
     return by_name or is_told or bool(getattr(operation, "inplace", False))
 
 

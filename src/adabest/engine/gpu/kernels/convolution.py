@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace, Parts
-from adabest.engine.gpu.kernels.launches import jit, launch
+from adabest.engine.gpu.kernels.launches import jit, launch, strides
 from adabest.engine.shapes import ConvolutionShape
 
 
@@ -436,7 +436,7 @@ def _images_of_part(shape: ConvolutionShape, images: int, pixels: int) -> int:
 
 def _strides(shape: ConvolutionShape, x: Tensor) -> tuple[int, int, int, int]:
     """From one input image and row to the next, and from what lies under an output to that below and beside it."""
-    _, image, row, pixel, _ = x.stride()
+    _, image, row, pixel = strides(x)
     down, right = shape.step
     return image, row, down * row, right * pixel
 

@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace
-from adabest.engine.gpu.kernels.launches import jit, launch
+from adabest.engine.gpu.kernels.launches import jit, launch, strides
 
 # Elements of a program: four wide loads of eight bfloat16 for each of 128 threads. A sum is bound by memory, and there
 # are thousands of programs, so it doesn't matter much.
@@ -54,7 +54,7 @@ def add(pace: Pace, a: Tensor, b: Tensor | None, y: Tensor, *, relu: bool = Fals
     launch(
         _add, (triton.cdiv(pixels, block_pixels), triton.cdiv(channels, block_channels), clients),
         a, second, third, y, pace.step, pace.steps,
-        pixels, rows, columns, channels, *(stride for one in (a, second, third, y) for stride in one.stride()[:4]),
+        pixels, rows, columns, channels, *(stride for one in (a, second, third, y) for stride in strides(one)),
         b is not None, relu, shown is not None, block_pixels, block_channels,
         num_warps=_WARPS,
     )  # fmt: skip
