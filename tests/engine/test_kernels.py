@@ -245,6 +245,10 @@ def test_kernels_of_convolutions_agree_with_their_twins(
     found_y, found_kind = case.forward(KERNELS)
     assert_twins(found_y, y, case.y)
     assert_twins(found_kind, kind, case.kind)
+    for operators in (twins, KERNELS):
+        alone = case.y.clone()
+        operators.convolve(shape, pace(), case.x, case.w, case.b, alone, None)
+        torch.testing.assert_close(others(alone), others(y if operators is twins else found_y), rtol=0, atol=0)
     dense, bias = case.spread(twins, kind)
     found_dense, found_bias = case.spread(KERNELS, kind)
     assert_twins(found_dense, dense, case.empty_dense())

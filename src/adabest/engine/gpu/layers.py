@@ -63,7 +63,7 @@ class ConvolutionForward:
         self._weight, self._bias = regions[0], regions[1] if len(regions) > 1 else None
         rows, columns = shape.pooled
         self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored_outputs)
-        self._kind = allocate(batch, rows, columns, shape.stored_outputs, kind=torch.uint8)
+        self._kind: Tensor | None = None
 
     def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
         """The output, with its border."""
@@ -94,15 +94,22 @@ class ConvolutionWork(ConvolutionForward):
         sums = torch.promote_types(allocate.dtype, torch.float32)
         self._partial = allocate(parts.pools if first else parts.weight, shape.depth * outputs, kind=sums)
         self._bias_partial = allocate(parts.pools if first else parts.spread, outputs, kind=sums)
-        self._dense = None if first else allocate(batch, *shape.dense, outputs)
+        # Where nothing is fused, as before a norm, the gradient of the output is that of the sums already.
+        self._is_plain = not (first or shape.relu or shape.bias) and shape.pool == 1
+        if not self._is_plain:
+            self._kind = allocate(batch, *shape.pooled, outputs, kind=torch.uint8)
+        self._dense = None if first or self._is_plain else allocate(batch, *shape.dense, outputs)
         self._gradient = None if first else allocate(batch, shape.height, shape.width, shape.stored_input[2])
 
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace, other: Tensor | None = None) -> Tensor | None:
         """The gradient of the input, without border, added to that by others; None for the first layer."""
-        self._dy = dy.view(self._kind.shape)
-        if self._dense is None or self._gradient is None:
+        self._dy = dy.view(*dy.shape[:2], *self._shape.pooled, self._shape.stored_outputs)
+        if self._gradient is None:
             return None
-        self._operators.spread(self._shape, pace, self._dy, self._kind, self._dense, self._bias_partial)
+        if self._is_plain:
+            self._dense = self._dy
+        else:
+            self._operators.spread(self._shape, pace, self._dy, self._kind, self._dense, self._bias_partial)
         weight = self._weight.of(parameters)
         other = None if other is None else other.view(self._gradient.shape)
         self._operators.input_gradient(self._shape, pace, self._dense, weight, self._gradient, other)

@@ -67,7 +67,7 @@ def _convolve(
     RUN: tl.constexpr, DEPTH: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr,
     DOWN: tl.constexpr, RIGHT: tl.constexpr,
-    POOL: tl.constexpr, RELU: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    POOL: tl.constexpr, RELU: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_KIND: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_PIXELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(2).to(tl.int64)
@@ -108,8 +108,9 @@ def _convolve(
     stored: tl.constexpr = IMAGES * (ROWS + 2 * DOWN) * (COLUMNS + 2 * RIGHT) * OUTPUTS
     into = y + client * stored + (place[:, None] + output[None, :])
     tl.store(into, best.to(y.dtype.element_ty), mask=there & known)
-    dense = kind + client * (pixels * OUTPUTS) + (pixel[:, None] * OUTPUTS + output[None, :])
-    tl.store(dense, position.to(tl.uint8), mask=there & known)
+    if HAS_KIND:
+        dense = kind + client * (pixels * OUTPUTS) + (pixel[:, None] * OUTPUTS + output[None, :])
+        tl.store(dense, position.to(tl.uint8), mask=there & known)
 
 
 @jit
@@ -307,7 +308,7 @@ def convolve(
     w: Tensor,
     bias: Tensor | None,
     y: Tensor,
-    kind: Tensor,
+    kind: Tensor | None,
     precision: str,
 ) -> None:
     """See ``twins.convolve``."""
@@ -318,12 +319,12 @@ def convolve(
     grid = (triton.cdiv(images * rows * columns, blocks.pixels), triton.cdiv(outputs, block_outputs), clients)
     launch(
         _convolve, grid,
-        x, w, w if bias is None else bias, y, kind, pace.step, pace.steps,
+        x, w, w if bias is None else bias, y, y if kind is None else kind, pace.step, pace.steps,
         w.stride(0), 0 if bias is None else bias.stride(0),
         images, *_strides(shape, x), shape.run, shape.depth,
         rows, columns, outputs,
         (y.shape[2] - rows) // 2, (y.shape[3] - columns) // 2,
-        shape.pool, shape.relu, bias is not None, precision,
+        shape.pool, shape.relu, bias is not None, kind is not None, precision,
         blocks.pixels, block_outputs, _depth_block(shape, blocks.depth),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip

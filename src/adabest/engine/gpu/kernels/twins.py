@@ -69,7 +69,7 @@ def _flipped_and_cropped(images: Tensor, codes: Tensor) -> Tensor:
 
 
 def convolve(
-    shape: ConvolutionShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, kind: Tensor
+    shape: ConvolutionShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, kind: Tensor | None
 ) -> None:
     """Convolution, bias, relu and pooling.
 
@@ -81,7 +81,7 @@ def convolve(
         bias: ``[clients, outputs]``.
         y: The output, ``[clients, images, rows, columns, outputs]``; its border, if it is larger than
             ``shape.pooled``, is left as it is.
-        kind: For each output which input of its pool it is, 4 where relu has cut it off.
+        kind: For each output which input of its pool it is, 4 where relu has cut it off; None if nobody will ask.
     """
     clients, images = x.shape[:2]
     scores = torch.bmm(_patches(shape, x), w.view(clients, shape.depth, -1))
@@ -90,7 +90,8 @@ def convolve(
     scores = scores.view(clients, images, *shape.dense, -1)
     best, where = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
     interior(y, shape.pooled).copy_(best)
-    kind.copy_(where)
+    if kind is not None:
+        kind.copy_(where)
 
 
 def _largest_of_pools(scores: Tensor, pooled: tuple[int, int], pool: int, *, relu: bool) -> tuple[Tensor, Tensor]:
