@@ -9,25 +9,38 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adabest.engine.gpu.kernels import twins
 from adabest.engine.gpu.kernels.buffers import Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Cohort, Program, ProgramSetting, StepKind
-from adabest.engine.layer_plan import plan_layers
+from adabest.engine.layer_plan import plan_model
 from adabest.models.factory import build_model
 from adabest.tasks.base import no_heartbeat
 
 GPU = torch.device("cuda")
 STEPS = 2
+NETWORKS = {  # beside the models of the package; all give ten classes
+    "group norm": nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.GroupNorm(4, 32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.GroupNorm(8, 64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    ),
+    "layer norm": nn.Sequential(
+        *(nn.Flatten(), nn.Linear(784, 200), nn.LayerNorm(200), nn.ReLU()),
+        *(nn.Linear(200, 100), nn.GroupNorm(4, 100), nn.ReLU(), nn.Linear(100, 10)),
+    ),
+}
 CASES = (  # model, shape of an input, classes, batch
     ("cnn", (3, 32, 32), 10, 45),
     ("cnn", (3, 32, 32), 100, 13),
     ("cnn", (1, 28, 24), 62, 20),
     ("mlp,hidden=100x100", (1, 28, 28), 10, 50),
     ("resnet", (3, 32, 32), 10, 16),
+    ("group norm", (3, 32, 32), 10, 50),
+    ("layer norm", (1, 28, 28), 10, 50),
 )
 TIMED = (CASES[0], CASES[3])
 GFLOP = {"cnn": 3.63, "mlp,hidden=100x100": 0.0194}  # of a client-step; a first layer needs no input gradient
@@ -37,13 +50,14 @@ def setting(case: Any, operators: Any, operand: torch.dtype, master: torch.dtype
     """A model on random bytes."""
     model, shape, classes, batch = case
     generator = torch.Generator().manual_seed(0)
-    module = build_model(model, torch.randn(2, *shape), classes, 0)
-    layers = plan_layers(module, torch.randn(2, *shape))
+    module = build_model(NETWORKS.get(model, model), torch.randn(2, *shape), classes, 0)
+    plan = plan_model(module, torch.randn(2, *shape))
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     samples = 50_000
     return ProgramSetting(
-        layers=layers,
-        packing=packing(layers, shapes, operators, GPU),
+        layers=plan.layers,
+        sources=plan.sources,
+        packing=packing(plan.layers, shapes, operators, GPU),
         shapes=shapes,
         operators=operators,
         inputs=torch.randint(0, 256, (samples, *shape), dtype=torch.uint8, generator=generator).to(GPU),
@@ -140,7 +154,7 @@ class Remembering:
 
     def __getattr__(self, name: str) -> Any:
         operator = getattr(self._inner, name)
-        if name in ("parts", "slots", "linear_slots"):
+        if name in ("parts", "norm_parts", "slots", "linear_slots"):
             return operator
 
         def call(*args: Any) -> None:

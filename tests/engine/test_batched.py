@@ -620,7 +620,9 @@ class TestCapacity:
 # --- Runs side by side ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("model", "own"), [("logistic", True), ("mlp", True), ("cnn", True), ("resnet", False)])
+@pytest.mark.parametrize(
+    ("model", "own"), [("logistic", True), ("mlp", True), ("cnn", True), ("resnet", True), ("mixed", False)]
+)
 def test_runs_train_together_only_where_our_kernels_make_all_sums(model: str, own: bool) -> None:
     task = CASES[model].task()
     on_a_gpu = replace(setting(task, Precision()), operators=object())

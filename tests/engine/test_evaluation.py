@@ -42,6 +42,23 @@ MODELS: dict[str, str | nn.Module] = {
     "a convolution at the end": nn.Sequential(
         nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(5, 3, 2), nn.Flatten()
     ),
+    "shortcuts": odd_models.make("shortcuts"),
+    "a sum at the end": odd_models.make("shortcuts of features"),
+    "norms": nn.Sequential(
+        nn.Conv2d(2, 6, 3),
+        nn.GroupNorm(2, 6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(24, 5),
+        nn.LayerNorm(5),
+        nn.ReLU(),
+        nn.Linear(5, 3),
+        nn.GroupNorm(1, 3, affine=False),
+    ),
+    "pools": nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1), nn.MaxPool2d(3, 2, 1), nn.Conv2d(5, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
@@ -119,12 +136,13 @@ def test_stacked_scores_are_those_of_the_task(model: str | nn.Module) -> None:
     assert len({result.validation for result in found}) == 3
 
 
+@pytest.mark.parametrize("model", ["convolutions", "norms"])
 @pytest.mark.usefixtures("few_samples")
 def test_scores_by_kernels_are_those_of_the_task_whoever_is_judged_beside(
-    monkeypatch: pytest.MonkeyPatch,
+    model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_kernels(monkeypatch)
-    tasks = [make_task(MODELS["convolutions"], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
+    tasks = [make_task(MODELS[model], seed=seed, validation=2, dtype=torch.float32) for seed in (0, 1)]
     evaluator = GpuEvaluator(tasks[0])
     requests = [request(tasks[0], 1), request(tasks[1], 2, seed=1)]
     together = evaluator.evaluate(requests, no_heartbeat)

@@ -14,7 +14,7 @@ import torch
 from extended import PARTS, Extended
 from side_by_side import Case, StackedEngine, distance, simulate
 from small import assert_same
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from adabest.algorithms.adabest import AdaBest
@@ -30,7 +30,7 @@ from adabest.engine.layer_plan import ConvolutionLayer, LinearLayer
 from adabest.engine.local_step import Adam, LocalTraining
 from adabest.engine.reference import ReferenceEngine
 from adabest.engine.sample_table import all_samples, flip_crop_codes
-from adabest.engine.shapes import ConvolutionShape, LinearShape, flat, padded, unfolded_or_not
+from adabest.engine.shapes import ConvolutionShape, LinearShape, NormShape, PoolShape, flat, padded, unfolded_or_not
 from adabest.federation.batches import MISSING, Batching
 from adabest.random import Purpose, bits
 from adabest.tasks.base import no_heartbeat
@@ -38,7 +38,7 @@ from adabest.tasks.base import no_heartbeat
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 triton = pytest.importorskip("triton", reason="Triton isn't installed")
-from adabest.engine.gpu.kernels import convolution  # noqa: E402
+from adabest.engine.gpu.kernels import convolution, normalisation  # noqa: E402
 from adabest.engine.gpu.kernels.fused import Fused  # noqa: E402
 
 KERNELS: Any = Fused("ieee")
@@ -108,8 +108,21 @@ SHAPES = [
     ConvolutionShape(16, 5, 4, 16, (1, 1), bias=False),
     ConvolutionShape(3, 5, 6, 16, (3, 3), padding=(2, 1), pool=2),
     ConvolutionShape(20, 4, 5, 5, (5, 5), padding=(2, 2), bias=False, relu=True, pool=2),
+    ConvolutionShape(16, 7, 6, 16, (3, 3), padding=(1, 1), bias=False, stride=(2, 2)),
+    ConvolutionShape(20, 5, 8, 33, (1, 1), bias=False, stride=(2, 2)),
+    ConvolutionShape(16, 9, 7, 5, (5, 3), padding=(3, 1), relu=True, pool=2, stride=(1, 2)),
+    ConvolutionShape(5, 8, 7, 16, (2, 3), padding=(2, 2), stride=(3, 4)),
+    ConvolutionShape(3, 9, 11, 5, (7, 5), padding=(3, 2), relu=True, pool=2, unfolded=True, stride=(2, 2)),
+    ConvolutionShape(2, 5, 4, 16, (1, 2), padding=(0, 2), unfolded=True, stride=(2, 3)),
 ]
-every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s.channels}x{s.height}x{s.width}-{s.outputs}")
+
+
+def name_of(shape: ConvolutionShape) -> str:
+    strided = "" if shape.stride == (1, 1) else f" by {shape.stride[0]}x{shape.stride[1]}"
+    return f"{shape.channels}x{shape.height}x{shape.width}-{shape.outputs}{strided}"
+
+
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=name_of)
 
 
 class Convolution:
@@ -195,7 +208,8 @@ def test_twins_of_convolutions_agree_with_autograd(shape: ConvolutionShape) -> N
     gradient = case.packing.unpack(packed)
     for client in range(CLIENTS):
         image, weight, offset = (t[client].clone().requires_grad_() for t in (case.images, case.weight, case.bias))
-        expected = functional.conv2d(image, weight, offset if shape.bias else None, padding=shape.padding)
+        added = offset if shape.bias else None
+        expected = functional.conv2d(image, weight, added, stride=shape.stride, padding=shape.padding)
         expected = functional.max_pool2d(expected, shape.pool)
         expected = expected.relu() if shape.relu else expected
         inside = twins.interior(y, shape.pooled)[client]
@@ -231,6 +245,10 @@ def test_kernels_of_convolutions_agree_with_their_twins(
     found_y, found_kind = case.forward(KERNELS)
     assert_twins(found_y, y, case.y)
     assert_twins(found_kind, kind, case.kind)
+    for operators in (twins, KERNELS):
+        alone = case.y.clone()
+        operators.convolve(shape, pace(), case.x, case.w, case.b, alone, None)
+        torch.testing.assert_close(others(alone), others(y if operators is twins else found_y), rtol=0, atol=0)
     dense, bias = case.spread(twins, kind)
     found_dense, found_bias = case.spread(KERNELS, kind)
     assert_twins(found_dense, dense, case.empty_dense())
@@ -253,6 +271,64 @@ def test_a_divergence_isnt_hidden_by_relu_or_pooling(operators: Any) -> None:
     y, _ = case.forward(operators)
     assert bool(torch.isnan(y[0, ..., : SHAPES[0].outputs]).all())
     assert bool(torch.isnan(y[2, 0, 0, 0, : SHAPES[0].outputs]).all())
+
+
+def test_a_convolution_reads_a_part_of_a_wider_border() -> None:
+    """Several convolutions read one output, whose border is that of the largest padding."""
+    case = Convolution(SHAPES[3], torch.float32)
+    wide = torch.zeros(CLIENTS, BATCH, *(side + extra for side, extra in zip(case.x.shape[2:], (4, 2, 0), strict=True)))
+    wide = wide.to(DEVICE)
+    case.x = twins.interior(wide, (case.x.shape[2], case.x.shape[3])).copy_(case.x)
+    (y, kind), (found_y, _) = case.forward(twins), case.forward(KERNELS)
+    assert_twins(found_y, y, case.y)
+    dense, _ = case.spread(twins, kind)
+    partial = case.weight_gradient(twins, dense).sum(dim=1)
+    assert_twins(case.weight_gradient(KERNELS, dense).sum(dim=1), partial, nothing(*partial.shape))
+    image, weight = (t[0].clone().requires_grad_() for t in (case.images, case.weight))
+    expected = functional.conv2d(image, weight, case.bias[0], padding=case.shape.padding)
+    expected = functional.max_pool2d(expected, 2).relu()
+    torch.testing.assert_close(y[0, ..., : case.shape.outputs].permute(0, 3, 1, 2), expected, **COARSE)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[4], SHAPES[8]], ids=name_of)
+def test_the_gradient_of_an_input_is_added_to_that_by_others(shape: ConvolutionShape) -> None:
+    case = Convolution(shape, torch.float32)
+    _, kind = case.forward(twins)
+    dense, _ = case.spread(twins, kind)
+    other, alone = random(*case.empty_input_gradient().shape), case.input_gradient(twins, dense)
+    for operators in (twins, KERNELS):
+        dx = case.empty_input_gradient()
+        operators.input_gradient(shape, pace(), dense, case.w, dx, other)
+        torch.testing.assert_close(others(dx), others(alone + other), **COARSE)
+        if operators is KERNELS:
+            assert bool(torch.isnan(dx[ALONE]).all())
+
+
+@pytest.mark.parametrize("relu", [True, False], ids=["relu", "plain"])
+@pytest.mark.parametrize("shape", [(5, 4, 16), (3, 7, 48), (1, 1, 144)], ids=lambda shape: "x".join(map(str, shape)))
+def test_the_kernel_of_sums_agrees_with_its_twin(shape: tuple[int, int, int], relu: bool) -> None:
+    """Each operand within a border of its own."""
+    rows, columns, channels = shape
+
+    def bordered(down: int, right: int) -> Tensor:
+        return random(CLIENTS, BATCH, rows + 2 * down, columns + 2 * right, channels)
+
+    a, b, shown = (twins.interior(bordered(*border), (rows, columns)) for border in ((1, 2), (0, 0), (2, 0)))
+    a[0, 0, 0, 0, 0] = torch.nan
+    for second, mask in ((b, None), (b, shown), (None, shown)):
+        found = []
+        for operators in (twins, KERNELS):
+            y = torch.full_like(bordered(1, 0), 7.0)
+            operators.add(pace(), a, second, twins.interior(y, (rows, columns)), relu=relu, shown=mask)
+            found.append(y)
+        expected = a if second is None else a + second
+        expected = expected.relu() if relu else expected
+        expected = expected if mask is None else torch.where(mask > 0, expected, 0.0)
+        inside = [twins.interior(y, (rows, columns)) for y in found]
+        for one in inside:
+            torch.testing.assert_close(others(one), others(expected), rtol=0, atol=0, equal_nan=True)
+        assert bool((found[1][ALONE] == 7.0).all())
+        assert bool((found[1][:, :, [0, -1]] == 7.0).all()), "the border stays"
 
 
 # --- Linear layers ----------------------------------------------------------------------------------------------------
@@ -320,6 +396,215 @@ def _linear(shape: LinearShape, batch: int, dtype: torch.dtype, operators: Any) 
             torch.testing.assert_close(layout.unpack(one.d)[client], gradient, **close)
             if operators is KERNELS:
                 assert float(one.squares[client].sum()) == pytest.approx(float(gradient.square().sum()), rel=1e-4)
+
+
+# --- Normalisation ----------------------------------------------------------------------------------------------------
+
+NORMS = {
+    "one group": NormShape(16, 4, 5, 1, 1e-5),
+    "groups of eight": NormShape(32, 6, 6, 4, 1e-5, relu=True, pool=2),
+    "groups that end anywhere": NormShape(20, 5, 3, 4, 1e-3, relu=True),
+    "groups of three, odd pools": NormShape(6, 5, 7, 2, 1e-5, pool=2),
+    "a group for each channel": NormShape(5, 4, 4, 5, 1e-5, relu=True, pool=2),
+    "groups that no block can end with": NormShape(39, 2, 3, 3, 1e-5),
+    "features": NormShape(33, 1, 1, 1, 1e-5, flat=True, relu=True),
+    "groups of features": NormShape(24, 1, 1, 3, 1e-5, flat=True),
+}
+every_norm = pytest.mark.parametrize("shape", NORMS.values(), ids=NORMS)
+
+
+class Norm:
+    """A normalisation's buffers, filled with numbers that plain torch has as well."""
+
+    def __init__(self, shape: NormShape, parameters: str, dtype: torch.dtype, border: tuple[int, int] = (0, 0)) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.x = 3 + 2 * random(CLIENTS, BATCH, shape.height, shape.width, shape.stored, dtype=dtype)
+        self.dy = random(CLIENTS, BATCH, *shape.pooled, shape.stored, dtype=dtype)
+        both = random(2, CLIENTS, shape.stored, dtype=dtype)
+        for padding in (self.x, self.dy, both):
+            padding[..., shape.channels :] = 0.0
+        self.weight = None if parameters == "none" else both[0]
+        self.bias = both[1] if parameters == "both" else None
+        rows, columns = shape.pooled
+        self.y = torch.zeros((CLIENTS, BATCH, rows + 2 * border[0], columns + 2 * border[1], shape.stored), dtype=dtype)
+        self.y = self.y.to(DEVICE)
+        twins.interior(self.y, shape.pooled)[..., : shape.channels] = torch.nan
+
+    def forward(self, operators: Any) -> tuple[Tensor, Tensor, Tensor]:
+        means, inverses = (nothing(CLIENTS, BATCH, self.shape.groups, dtype=self.dtype) for _ in range(2))
+        y = self.y.clone()
+        operators.normalise(self.shape, pace(), self.x, self.weight, self.bias, y, means, inverses)
+        return y, means, inverses
+
+    def empty_gradients(self, operators: Any) -> tuple[Tensor, Tensor, Tensor]:
+        dx, parts = torch.zeros_like(self.x), operators.norm_parts(self.shape, BATCH)
+        partial = torch.zeros((CLIENTS, parts, self.shape.stored), dtype=self.dtype, device=DEVICE)
+        for own in (dx, partial):
+            own[..., : self.shape.channels] = torch.nan
+        return dx, partial, partial.clone()
+
+    def backward(
+        self, operators: Any, means: Tensor, inverses: Tensor, *, first: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dx, of_weight, of_bias = self.empty_gradients(operators)
+        operators.normalise_gradients(
+            self.shape, pace(), self.x, self.dy, self.weight, self.bias, means, inverses,
+            None if first else dx, of_weight, of_bias,
+        )  # fmt: skip
+        return dx, of_weight, of_bias
+
+
+@pytest.mark.parametrize("parameters", ["none", "weight", "both"])
+@every_norm
+def test_twins_of_normalisation_agree_with_autograd(shape: NormShape, parameters: str) -> None:
+    case = Norm(shape, parameters, torch.float64, border=(1, 2))
+    y, means, inverses = case.forward(twins)
+    dx, of_weight, of_bias = case.backward(twins, means, inverses)
+    real = slice(shape.channels)
+    for client in range(CLIENTS):
+        image = case.x[client, ..., real].permute(0, 3, 1, 2).clone().requires_grad_()
+        weight, bias = own = [
+            None if p is None else p[client, real].clone().requires_grad_() for p in (case.weight, case.bias)
+        ]
+        expected = functional.max_pool2d(
+            functional.group_norm(image, shape.groups, weight, bias, shape.eps), shape.pool
+        )
+        expected = expected.relu() if shape.relu else expected
+        inside = twins.interior(y, shape.pooled)[client, ..., real]
+        torch.testing.assert_close(inside.permute(0, 3, 1, 2), expected, **FINE)
+        expected.backward(case.dy[client, ..., real].permute(0, 3, 1, 2))  # type: ignore[no-untyped-call]
+        assert image.grad is not None
+        torch.testing.assert_close(dx[client, ..., real].permute(0, 3, 1, 2), image.grad, **FINE)
+        for parameter, partial in zip(own, (of_weight, of_bias), strict=True):
+            if parameter is not None:
+                assert parameter.grad is not None
+                torch.testing.assert_close(partial[client, :, real].sum(dim=0), parameter.grad, **FINE)
+    for padding in (y, dx, of_weight, of_bias):
+        assert not padding[..., shape.channels :].any(), "padding stays zero"
+    assert float(y.abs().sum()) == pytest.approx(float(twins.interior(y, shape.pooled).abs().sum())), "so does a border"
+
+
+@pytest.mark.parametrize(("parameters", "pieces"), [("both", False), ("both", True), ("weight", False), ("none", True)])
+@every_norm
+def test_kernels_of_normalisation_agree_with_their_twins(
+    shape: NormShape, parameters: str, pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pieces:  # of images, and parts of two images
+        monkeypatch.setattr(normalisation, "_MOST", 256)
+        monkeypatch.setattr(normalisation, "_PIECE", 256)
+        monkeypatch.setattr(normalisation, "_MOST_IMAGES", 2)
+        assert normalisation.norm_parts(shape, BATCH) == 3
+    case = Norm(shape, parameters, torch.float32, border=(1, 2))
+    expected = case.forward(twins)
+    for mine, own, poison in zip(
+        case.forward(KERNELS), expected, (case.y, *(nothing(*own.shape) for own in expected[1:])), strict=True
+    ):
+        assert_twins(mine, own, poison)
+    gradients, poisons = case.backward(twins, *expected[1:]), case.empty_gradients(KERNELS)
+    found = case.backward(KERNELS, *expected[1:])
+    assert_twins(found[0], gradients[0], poisons[0])
+    for place in (1, 2):
+        assert_twins(found[place].sum(dim=1), gradients[place].sum(dim=1), poisons[place].sum(dim=1))
+    first = case.backward(KERNELS, *expected[1:], first=True)
+    torch.testing.assert_close(first[0], poisons[0], equal_nan=True)
+    assert torch.equal(others(first[1]), others(found[1]))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+def test_a_divergence_isnt_hidden_by_normalisation(operators: Any) -> None:
+    case = Norm(NORMS["groups of eight"], "both", torch.float32)
+    case.x[2, 1, 3, 3, 9] = torch.nan
+    y, _, _ = case.forward(operators)
+    assert bool(torch.isnan(y[2, 1, ..., 8:16]).all())
+    assert not torch.isnan(y[2, 1, ..., :8]).any()
+
+
+@every_norm
+def test_the_programs_of_a_normalisation_have_each_group_once(shape: NormShape) -> None:
+    cut = normalisation._cut(shape)
+    assert cut.units * cut.groups >= shape.groups > (cut.units - 1) * cut.groups
+    assert cut.channels >= cut.unit >= min(cut.groups, shape.groups) * shape.group
+    assert cut.unit * cut.units >= shape.channels
+
+
+# --- Pooling ----------------------------------------------------------------------------------------------------------
+
+POOLS = {
+    "mean of the image": PoolShape(20, 6, 5, (6, 5), (6, 5), mean=True),
+    "means of parts": PoolShape(16, 6, 5, (2, 2), (2, 2), mean=True),
+    "means that overlap, with padding": PoolShape(5, 4, 5, (3, 2), (1, 1), (1, 1), mean=True),
+    "means with gaps": PoolShape(70, 5, 4, (1, 2), (2, 3), mean=True),
+    "largest of three": PoolShape(20, 7, 6, (3, 3), (3, 3), relu=True),
+    "largest, overlapping, with padding": PoolShape(16, 6, 5, (3, 3), (2, 2), (1, 1), relu=True),
+    "largest with gaps": PoolShape(5, 5, 7, (2, 1), (3, 2)),
+}
+every_pool = pytest.mark.parametrize("shape", POOLS.values(), ids=POOLS)
+
+
+class Pool:
+    """The buffers of pooling."""
+
+    def __init__(self, shape: PoolShape, dtype: torch.dtype, border: tuple[int, int] = (0, 0)) -> None:
+        self.shape, (rows, columns) = shape, shape.pooled
+        self.x = random(CLIENTS, BATCH, shape.height, shape.width, shape.stored, dtype=dtype)
+        self.dy = random(CLIENTS, BATCH, rows, columns, shape.stored, dtype=dtype)
+        for padding in (self.x, self.dy):
+            padding[..., shape.channels :] = 0.0
+        self.y = torch.zeros((CLIENTS, BATCH, rows + 2 * border[0], columns + 2 * border[1], shape.stored), dtype=dtype)
+        self.y = self.y.to(DEVICE)
+        twins.interior(self.y, shape.pooled).fill_(torch.nan)
+        self.kind = None if shape.mean else nothing(*self.dy.shape, dtype=torch.uint8)
+
+    def forward(self, operators: Any) -> tuple[Tensor, Tensor | None]:
+        y, kind = self.y.clone(), None if self.kind is None else self.kind.clone()
+        operators.pool(self.shape, pace(), self.x, y, kind)
+        return y, kind
+
+    def backward(self, operators: Any, kind: Tensor | None) -> Tensor:
+        dx = nothing(*self.x.shape, dtype=self.x.dtype)
+        operators.pool_gradient(self.shape, pace(), self.dy, kind, dx)
+        return dx
+
+
+@every_pool
+def test_twins_of_pooling_agree_with_autograd(shape: PoolShape) -> None:
+    case = Pool(shape, torch.float64, border=(1, 2))
+    y, kind = case.forward(twins)
+    dx = case.backward(twins, kind)
+    for client in range(CLIENTS):
+        image = case.x[client].permute(0, 3, 1, 2).clone().requires_grad_()
+        pooling = functional.avg_pool2d if shape.mean else functional.max_pool2d
+        expected = pooling(image, shape.kernel, shape.stride, shape.padding)
+        expected = expected.relu() if shape.relu else expected
+        inside = twins.interior(y, shape.pooled)[client]
+        torch.testing.assert_close(inside.permute(0, 3, 1, 2), expected, **FINE)
+        expected.backward(case.dy[client].permute(0, 3, 1, 2))  # type: ignore[no-untyped-call]
+        assert image.grad is not None
+        # All inputs of padding are equal, and no gradient goes there.
+        torch.testing.assert_close(dx[client].permute(0, 3, 1, 2), image.grad, **FINE)
+    assert not y[..., shape.channels :].any(), "padding stays zero"
+    assert not dx[..., shape.channels :].any(), "padding stays zero"
+    assert float(y.abs().sum()) == pytest.approx(float(twins.interior(y, shape.pooled).abs().sum())), "so does a border"
+
+
+@every_pool
+def test_kernels_of_pooling_agree_with_their_twins(shape: PoolShape) -> None:
+    case = Pool(shape, torch.float32, border=(1, 2))
+    (y, kind), (found_y, found_kind) = case.forward(twins), case.forward(KERNELS)
+    assert_twins(found_y, y, case.y)
+    if kind is not None and found_kind is not None and case.kind is not None:
+        assert_twins(found_kind, kind, case.kind)
+    assert_twins(case.backward(KERNELS, kind), case.backward(twins, kind), nothing(*case.x.shape))
+
+
+@pytest.mark.parametrize("operators", [twins, KERNELS], ids=["twins", "kernels"])
+def test_a_divergence_isnt_hidden_by_pooling_over_any_windows(operators: Any) -> None:
+    for shape in POOLS.values():
+        case = Pool(shape, torch.float32)
+        case.x[2, 1, 0, 0, 3] = torch.nan
+        y, _ = case.forward(operators)
+        assert bool(torch.isnan(y[2, 1, 0, 0, 3]))
+        assert int(torch.isnan(y[2]).sum()) <= shape.taps
 
 
 # --- Corrections and updates ------------------------------------------------------------------------------------------
@@ -552,6 +837,9 @@ INPUTS = {
     "flat image": flat(3, 5, 7),
     "unfolded": unfolded_or_not(ConvolutionShape(3, 5, 7, 5, (2, 3), padding=(0, 2), unfolded=True)),
     "unfolded, one channel": unfolded_or_not(ConvolutionShape(1, 9, 9, 5, (3, 3), padding=(1, 1), unfolded=True)),
+    "unfolded, strided": unfolded_or_not(
+        ConvolutionShape(3, 7, 8, 5, (3, 3), padding=(1, 1), unfolded=True, stride=(2, 2))
+    ),
     "plain": unfolded_or_not(ConvolutionShape(17, 4, 5, 5, (3, 3), padding=(1, 1))),
 }
 
@@ -654,7 +942,12 @@ def test_missing_samples_count_for_nothing_in_the_cross_entropy(classes: int) ->
 # --- All of them together ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["mlp,hidden=9x5", "mixed", "strided at the end"])
+SHORTCUTS = ["shortcuts", "shortcuts of features", "pooled shortcuts"]
+
+
+@pytest.mark.parametrize(
+    "model", ["mlp,hidden=9x5", "mixed", "strided at the end", "group norms", "layer norms", "pools", *SHORTCUTS]
+)
 def test_a_round_with_the_kernels_agrees_with_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing, slots, borders and clips fit together: two clients with different numbers of steps."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
@@ -695,12 +988,33 @@ def test_full_gradients_with_the_kernels_agree_with_the_reference(model: str, mo
     assert distance(mine, truth) < 1e-5
 
 
-def test_lanes_have_the_bits_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+NORMED = nn.Sequential(
+    nn.Conv2d(1, 6, 2),
+    nn.GroupNorm(2, 6),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(6, 5),
+    nn.LayerNorm(5),
+    nn.Linear(5, 3),
+)
+
+
+@pytest.mark.parametrize("model", ["mlp,hidden=5", NORMED, "shortcuts of features"], ids=["mlp", "norms", "shortcuts"])
+def test_lanes_have_the_bits_of_single_runs(model: str | nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short batches and full gradients of two runs side by side, each client with blocks of its own."""
     monkeypatch.setattr(trainer, "operators", lambda *_args, **_options: KERNELS)
     options: Any = (("epochs", 1), ("device", DEVICE), ("batching", "short"))
     cases = [
-        Case("mlp,hidden=5", (1, 3, 3), dtype=torch.float32, seed=seed, kind="mlp", options=options) for seed in (0, 1)
+        Case(
+            odd_models.make(model) if model in odd_models.MODELS else model,
+            odd_models.INPUT if model in odd_models.MODELS else (1, 3, 3),
+            dtype=torch.float32,
+            seed=seed,
+            kind=str(model),
+            options=options,
+        )
+        for seed in (0, 1)
     ]
     alone = [simulate(FedDane(), case, StackedEngine) for case in cases]
     for simulation in alone:

@@ -14,6 +14,9 @@ from adabest.engine.layer_plan import (
     FunctionalLayer,
     Layer,
     LinearLayer,
+    NormLayer,
+    PoolLayer,
+    SumLayer,
     plan_layers,
     plan_model,
 )
@@ -29,12 +32,18 @@ def plan_of(module: nn.Module, example: Tensor = EXAMPLE) -> tuple[Layer, ...]:
 
 
 def short(layer: Layer) -> str:
-    """A layer in a word: C or L with p for pooling and r for relu, F for a functional one."""
+    """A layer in a word: C, L, N or S with p for pooling and r for relu, P for pooling alone, F for functional ones."""
     match layer:
         case ConvolutionLayer(shape=shape):
             return "C" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case NormLayer(shape=shape):
+            return "N" + "p" * (shape.pool == 2) + "r" * shape.relu
+        case PoolLayer(shape=shape):
+            return "P" + "r" * shape.relu
         case LinearLayer(shape=shape):
             return "L" + "r" * shape.relu
+        case SumLayer(shape=shape):
+            return "S" + "r" * shape.relu
         case FunctionalLayer():
             return "F"
 
@@ -46,6 +55,13 @@ def row_of(module: nn.Module, example: Tensor = EXAMPLE) -> str:
 ROWS = {
     "functions": "Cpr Lr L",
     "residual": "C F L",
+    "shortcuts": "Cr Cr C Sr Cr C C Sr L",
+    "shortcuts of features": "Lr Lr L S L L S",
+    "many ways": "C F Cpr C S C Sr C L",
+    "pooled shortcuts": "C C P S P S N C Sr P L",
+    "ways in one": "C F L",
+    "changed in place": "C F L",
+    "unread": "C F L",
     "shared": "F",
     "tied": "F",
     "gated": "L F L",
@@ -64,22 +80,26 @@ ROWS = {
     "hooked": "F L",
     "unused": "F",
     "weight norm": "F L",
-    "pool of three": "Cr F L",
-    "overlapping pool": "C F L",
+    "pool of three": "Cr P L",
+    "overlapping pool": "C Pr L",
     "odd pool": "Cpr L",
-    "strided": "F L",
-    "strided at the end": "Cr F",
-    "same padding": "F L",
+    "strided": "Cr L",
+    "strided at the end": "Cr C",
+    "same padding": "C L",
     "convolutions only": "Cr C",
     "relu at the end": "Lr",
-    "normed at the end": "L F",
+    "normed at the end": "L N",
     "flattened, then normed": "C F L",
     "double relu and pool": "Cr F L",
     "batch statistics": "C F L",
     "in place": "C F L F L",
-    "normed at the start": "F Cr L",
-    "frozen, then normed": "F L",
-    "mixed": "Cpr C F Lr L F L",
+    "normed at the start": "N Cr L",
+    "frozen, then normed": "F Nr L",
+    "group norms": "C Npr C N L",
+    "pools": "Cr P C P N Pr P N L",
+    "means": "C P C F C P P L",
+    "layer norms": "N Lr Nr L N F N L N",
+    "mixed": "Cpr C N F Cr F Lr L F L",
     "depends on data": "F",
     "recurrent, with dropout": "F",
     "recurrent": "F L",
@@ -119,6 +139,14 @@ def convolution(**options: Any) -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, **{"kernel_size": 3, **options}), nn.Flatten(), nn.LazyLinear(CLASSES))
 
 
+def pooled(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3), layer, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+def wide_pool() -> nn.Module:
+    return pooled(nn.Sequential(nn.ConstantPad2d(8, 0.0), nn.Conv2d(4, 4, 1), nn.MaxPool2d(16)))
+
+
 def wrapped(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(CLASSES))
 
@@ -126,22 +154,35 @@ def wrapped(layer: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "why", "change"),
     [
-        (convolution(stride=(2, 1)), "its stride is 2×1, and kernels have stride 1", "take stride 1"),
         (convolution(dilation=2), "its dilation is 2×2", "take dilation 1"),
         (convolution(groups=2), "it has 2 groups of channels", "take groups=1"),
         (convolution(padding=1, padding_mode="circular"), "it pads with 'circular'", "padding_mode='zeros'"),
-        (convolution(padding="same"), "its padding is 'same'", "write padding=(1, 1)"),
         (convolution(padding="same", kernel_size=(3, 2)), "its padding is 'same'", "take a kernel with odd sides"),
         (wrapped(nn.Linear(6, 4)), "it takes several rows of features for each sample", ""),
-        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, relu and 2×2 max-pooling", ""),
-        (wrapped(nn.ReLU()), "it isn't right behind a convolution or a linear layer", "put it right behind one"),
+        (wrapped(nn.Tanh()), "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu", ""),
+        (wrapped(nn.LayerNorm(INPUT)), "it has a weight for each pixel", "take nn.GroupNorm(1, channels)"),
+        (wrapped(nn.LayerNorm(6)), "it takes several rows of features for each sample", ""),
+        (make("flattened, then normed"), "it takes flattened images", "take nn.GroupNorm before nn.Flatten"),
+        (wrapped(nn.ReLU()), "it isn't right behind a convolution, a linear layer, a norm", "put it right behind one"),
         (wrapped(nn.MaxPool2d(2)), "it isn't right behind a convolution", "put it right behind one"),
         (make("hooked"), "it has hooks", "take them off"),
         (make("weight norm"), "it is a ParametrizedLinear", "use nn.Linear itself"),
         (make("frozen"), "it has parameters that aren't trained", "train all of its parameters"),
-        (make("pool of three"), "it isn't over 2×2 pixels side by side", "take nn.MaxPool2d(2)"),
+        (pooled(nn.MaxPool2d(2, ceil_mode=True)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.MaxPool2d(2, dilation=2)), "its options are unusual", "no more than sizes, strides and padding"),
+        (pooled(nn.AvgPool2d(2, divisor_override=3)), "its options are unusual", "no more than sizes"),
+        (pooled(nn.AdaptiveAvgPool2d(3)), "the sides of its output don't divide those of its images", "other sides"),
+        (wide_pool(), "its windows have more than 255 pixels", "take smaller ones"),
         (make("double relu and pool"), "there is a relu before it already", "leave it out"),
-        (make("residual"), "several tensors go on at the same time there", ""),
+        (make("residual"), "as around a shortcut, and ReLU is in the way: others read what comes before it", ""),
+        (
+            make("ways in one"),
+            "and Sum is in the way: it adds tensors of several shapes",
+            "add two tensors of the same shape",
+        ),
+        (make("changed in place"), "and relu changes in place what others read", "make it change a copy"),
+        (make("unread"), "as around a shortcut, and nothing reads what second gives", "leave that out"),
+        (make("two inputs of one"), "and they come out of the model's inputs", "let a single layer read the inputs"),
         (make("patches"), "what comes in isn't a tensor with one row for each sample", ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -173,7 +214,7 @@ def test_exactly_the_parts_of_functional_layers_have_a_reason(name: str) -> None
         ("logistic", (5,), "L"),
         ("mlp,hidden=4x3", (1, 6, 6), "Lr Lr L"),
         ("cnn", (3, 20, 20), "Cpr Cpr Lr Lr L"),
-        ("resnet,width=8", (3, 8, 8), "C F L"),
+        ("resnet,width=8", (3, 8, 8), "C Nr C Nr C N Sr C Nr C N C Sr C Nr C N C Sr P L"),
     ],
 )
 def test_the_models_that_come_along(model: str, shape: tuple[int, ...], row: str) -> None:
@@ -188,21 +229,37 @@ def test_every_trained_parameter_is_in_one_layer(name: str) -> None:
     for layer in plan_layers(module, EXAMPLE):
         if isinstance(layer, FunctionalLayer):
             found += layer.parameters
-        else:
-            found += [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+        elif not isinstance(layer, PoolLayer | SumLayer):
+            found += [name for name in (layer.weight, layer.bias) if name is not None]
     assert sorted(found) == sorted(n for n, parameter in module.named_parameters() if parameter.requires_grad)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shapes_go_on_where_they_ended(name: str) -> None:
-    shape = INPUT
-    for layer in plan_of(make(name)):
+    plan = plan_model(prepare(make(name), EXAMPLE), EXAMPLE)
+    outputs = {place: layer.output for place, layer in enumerate(plan.layers)} | {-1: INPUT}
+    for place, (layer, sources) in enumerate(zip(plan.layers, plan.sources, strict=True)):
+        shape = outputs[sources[0]]
         if isinstance(layer, FunctionalLayer):
             assert torch.Size(layer.input).numel() == torch.Size(shape).numel()
         elif isinstance(layer, ConvolutionLayer):
             assert (layer.shape.channels, layer.shape.height, layer.shape.width) == shape
-        shape = layer.output  # type: ignore[assignment]
-    assert torch.Size(shape).numel() == CLASSES
+        elif isinstance(layer, SumLayer):
+            assert [outputs[source] for source in sources] == [layer.output] * 2
+        assert all(source < place for source in sources)
+    assert torch.Size(plan.layers[-1].output).numel() == CLASSES
+    read = [source for sources in plan.sources for source in sources]
+    assert read.count(-1) == 1, "the first layer alone reads the input"
+    assert {*read} == {*range(-1, len(plan.layers) - 1)}, "somebody reads all but the last"
+
+
+def test_branches_read_what_they_branch_from() -> None:
+    plan = plan_model(prepare(make("shortcuts"), EXAMPLE), EXAMPLE)
+    assert plan.sources == ((-1,), (0,), (1,), (2, 0), (3,), (4,), (3,), (5, 6), (7,))
+    assert [part.reads for part in plan.parts[:4]] == [(-1,), (0,), (1,), (2,)]
+    rows = plan_model(prepare(make("mixed"), EXAMPLE), EXAMPLE)
+    assert rows.sources == tuple((place - 1,) for place in range(len(rows.layers)))
+    assert [part.reads for part in rows.parts] == [(place - 1,) for place in range(len(rows.parts))]
 
 
 def test_the_shape_of_a_convolution() -> None:
@@ -260,7 +317,7 @@ def test_a_model_is_cut_without_modules_that_take_long_to_import() -> None:
         "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["3", "[]"]
+    assert done.stdout.splitlines() == ["21", "[]"]
 
 
 def test_values_that_happen_to_have_as_many_rows_as_there_are_inputs() -> None:

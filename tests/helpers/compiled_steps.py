@@ -21,7 +21,7 @@ from adabest.engine.gpu.kernels.buffers import Pace, Rates
 from adabest.engine.gpu.kernels.fused import Fused
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import Program, ProgramSetting, StepKind
-from adabest.engine.layer_plan import plan_layers
+from adabest.engine.layer_plan import plan_model
 
 CPU = torch.device("cpu")
 STEP = StepKind(has_codes=True, has_offset=True, has_missing=True)
@@ -80,12 +80,13 @@ def program(clients: int) -> Program:
     module = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 20), nn.ReLU(), nn.Linear(20, 4)
     )
-    layers = plan_layers(module, torch.zeros(2, 3, 8, 8))
+    plan = plan_model(module, torch.zeros(2, 3, 8, 8))
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     operators = Fused("ieee")
     setting = ProgramSetting(
-        layers=layers,
-        packing=packing(layers, shapes, operators, CPU),
+        layers=plan.layers,
+        sources=plan.sources,
+        packing=packing(plan.layers, shapes, operators, CPU),
         shapes=shapes,
         operators=operators,
         inputs=torch.zeros(10, 3, 8, 8, dtype=torch.uint8),

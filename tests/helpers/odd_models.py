@@ -36,6 +36,54 @@ def _residual(self: Any, x: Tensor) -> Any:
     return self.out((x + self.inner(functional.relu(x))).mean(dim=(2, 3)))
 
 
+def _with_shortcuts(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.stem(x))
+    x = functional.relu(self.second(functional.relu(self.first(x))) + self.same(x), inplace=True)
+    y = self.fourth(functional.relu(self.third(x)))
+    y += self.shortcut(x)
+    return self.out(functional.relu(y).flatten(1))
+
+
+def _with_shortcuts_of_features(self: Any, x: Tensor) -> Any:
+    x = functional.relu(self.first(x.flatten(1)))
+    x = x + self.second(functional.relu(self.inner(x)))
+    return self.out(x) + self.aside(x)
+
+
+def _with_many_ways(self: Any, x: Tensor) -> Any:
+    x = self.dropout(self.stem(x))
+    pooled = functional.max_pool2d(functional.relu(self.first(x)), 2)
+    y = torch.add(pooled, self.second(x))
+    return self.out(self.last(functional.relu(y.add(self.third(x)))).flatten(1))
+
+
+def _with_pooled_shortcuts(self: Any, x: Tensor) -> Any:
+    """Pooling and a norm read what convolutions with padding read, too."""
+    x = self.stem(x)
+    x = self.first(x) + functional.avg_pool2d(x, 2) + functional.max_pool2d(x, 2)
+    x = functional.relu(self.norm(x) + self.second(x))
+    return self.out(x.mean(dim=(2, 3)))
+
+
+def _with_ways_in_one(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    x = self.first(x).flatten(1) + x.flatten(1)
+    return self.out(functional.relu(x))
+
+
+def _changed_in_place(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    y = self.first(functional.relu(x, inplace=True))
+    return self.out((y + x).flatten(1))
+
+
+def _with_a_value_that_nobody_reads(self: Any, x: Tensor) -> Any:
+    x = self.stem(x)
+    y = self.first(x)
+    self.second(x)
+    return self.out((y + x).flatten(1))
+
+
 def _shared(self: Any, x: Tensor) -> Any:
     x = self.first(x.flatten(1))
     return self.out(self.inner(functional.relu(self.inner(x))))
@@ -179,12 +227,124 @@ def _mixed() -> nn.Module:
     )
 
 
+def _group_norms() -> nn.Module:
+    """Group norms with relu and pooling, between convolutions with padding, and without parameters."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.GroupNorm(2, 6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 5, 2, padding=1, bias=False),
+        nn.GroupNorm(5, 5, affine=False),
+        nn.Flatten(),
+        nn.Linear(80, CLASSES),
+    )
+
+
+def _layer_norms() -> nn.Module:
+    """Norms of features at every place: first, behind linear layers and others, and last."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.LayerNorm(FEATURES, bias=False),
+        nn.Linear(FEATURES, 9),
+        nn.ReLU(),
+        nn.LayerNorm(9),
+        nn.ReLU(),
+        nn.Linear(9, 6),
+        nn.GroupNorm(3, 6),
+        nn.Tanh(),
+        nn.GroupNorm(2, 6),
+        nn.Linear(6, CLASSES),
+        nn.LayerNorm(CLASSES),
+    )
+
+
+def _pools() -> nn.Module:
+    """Pooling that no kernel of a convolution has: windows that overlap, means, and means of whole images."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, padding=1),
+        nn.Conv2d(6, 5, 2, padding=1, bias=False),
+        nn.AvgPool2d((3, 2), 1, padding=(1, 1)),
+        nn.GroupNorm(1, 5),
+        nn.MaxPool2d(3, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.LayerNorm(5),
+        nn.Linear(5, CLASSES),
+    )
+
+
+def _with_means(self: Any, x: Tensor) -> Any:
+    x = functional.adaptive_avg_pool2d(self.conv(x), (2, None))
+    x = functional.avg_pool2d(input=self.inner(x).tanh(), kernel_size=1)
+    return self.out(functional.avg_pool2d(self.last(x), (1, 2)).mean(dim=(2, 3)))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "functions": lambda: Written(
         _with_functions, conv=nn.Conv2d(2, 5, 3), hidden=nn.Linear(20, 6), out=nn.Linear(6, CLASSES)
     ),
     "residual": lambda: Written(
         _residual, conv=nn.Conv2d(2, 4, 3), inner=nn.Conv2d(4, 4, 3, padding=1), out=nn.Linear(4, CLASSES)
+    ),
+    "shortcuts": lambda: Written(
+        _with_shortcuts,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        second=nn.Conv2d(4, 4, 3, padding="same"),
+        same=nn.Identity(),
+        third=nn.Conv2d(4, 18, 3, stride=2, padding=1),
+        fourth=nn.Conv2d(18, 18, 3, padding=1, bias=False),
+        shortcut=nn.Conv2d(4, 18, 1, stride=2, bias=False),
+        out=nn.Linear(162, CLASSES),
+    ),
+    "shortcuts of features": lambda: Written(
+        _with_shortcuts_of_features,
+        first=nn.Linear(FEATURES, 9),
+        inner=nn.Linear(9, 5),
+        second=nn.Linear(5, 9),
+        out=nn.Linear(9, CLASSES),
+        aside=nn.Linear(9, CLASSES, bias=False),
+    ),
+    "many ways": lambda: Written(
+        _with_many_ways,
+        stem=nn.Conv2d(2, 5, 3, padding=1),
+        dropout=nn.Dropout2d(0.2),
+        first=nn.Conv2d(5, 4, 3, padding=1),
+        second=nn.Conv2d(5, 4, 2, stride=2),
+        third=nn.Conv2d(5, 4, (1, 5), stride=(2, 2), padding=(0, 2)),
+        last=nn.Conv2d(4, 4, 3, padding=2, stride=(1, 2)),
+        out=nn.Linear(60, CLASSES),
+    ),
+    "pooled shortcuts": lambda: Written(
+        _with_pooled_shortcuts,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, stride=2, padding=1),
+        norm=nn.GroupNorm(2, 4),
+        second=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        out=nn.Linear(4, CLASSES),
+    ),
+    "ways in one": lambda: Written(
+        _with_ways_in_one,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "changed in place": lambda: Written(
+        _changed_in_place,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "unread": lambda: Written(
+        _with_a_value_that_nobody_reads,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        second=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
     ),
     "shared": lambda: Written(_shared, first=nn.Linear(FEATURES, 5), inner=nn.Linear(5, 5), out=nn.Linear(5, CLASSES)),
     "tied": lambda: Written(_tied, first=nn.Linear(FEATURES, 5), out=nn.Linear(FEATURES, CLASSES)),
@@ -254,6 +414,16 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.GroupNorm(1, 2), nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES)
     ),
     "frozen, then normed": _frozen_then_normed,
+    "group norms": _group_norms,
+    "pools": _pools,
+    "means": lambda: Written(
+        _with_means,
+        conv=nn.Conv2d(2, 5, 3),
+        inner=nn.Conv2d(5, 4, 1),
+        last=nn.Conv2d(4, 17, 1),
+        out=nn.Linear(17, CLASSES),
+    ),
+    "layer norms": _layer_norms,
     "mixed": _mixed,
 }
 

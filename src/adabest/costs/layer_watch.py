@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from adabest.engine.layer_plan import Plan, PlannedPart, is_one_layer
+from adabest.engine.layer_plan import INPUT, Plan, PlannedPart, is_one_layer
 from adabest.models.keyed import KeyedDropout
 
 # Operations that pick something or lay it out anew, and compute nothing.
@@ -45,22 +44,24 @@ def planned_operations(plan: Plan, example: Tensor) -> list[Operation]:
         plan: Its plan.
         example: A few inputs.
     """
-    value: Any = example
+    values: dict[int, Any] = {INPUT: example}
     found, seen = list[Operation](), set[int]()
     with torch.no_grad(), _counted_in_full():
-        for part in plan.parts:
-            module = part.module
+        for place, part in enumerate(plan.parts):
+            module, given = part.module, [values[one] for one in part.reads]
             if isinstance(module, fx.GraphModule):
-                records, value = _watch_graph(module, value)
+                records, values[place] = _watch_graph(module, *given)
             else:
-                records, value = _watch_module(module, value)
+                records, values[place] = _watch_module(module, *given)
             if part.layer is not None:
                 found += [
                     Operation(one.words, _new_parameters(one.parameters, seen), _shape(one.output), one.flops, part)
                     for one in records
                 ]
-    groups = itertools.groupby(found, key=lambda one: one.part.layer if one.part.obstacle is None else id(one))
-    return [_together(list(group), len(example)) for _, group in groups]
+    groups: dict[Any, list[Operation]] = {}
+    for one in found:
+        groups.setdefault(one.part.layer if one.part.obstacle is None else id(one), []).append(one)
+    return [_together(group, len(example)) for group in groups.values()]
 
 
 class _Record(NamedTuple):
@@ -72,11 +73,11 @@ class _Record(NamedTuple):
     flops: int
 
 
-def _watch_graph(module: fx.GraphModule, value: Any) -> tuple[list[_Record], Any]:
+def _watch_graph(module: fx.GraphModule, *values: Any) -> tuple[list[_Record], Any]:
     """The operations of a traced part, and what it gives."""
     watch = _Watch(module)
     with watch.counter:
-        given = watch.run(value)
+        given = watch.run(*values)
     return watch.records, given
 
 

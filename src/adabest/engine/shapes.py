@@ -12,6 +12,7 @@ are laid out one by one instead ("unfolded"): for each row and output column the
 from dataclasses import dataclass
 
 _MULTIPLE = 16
+CUT_OFF = 255  # the position in a window of an output that relu has cut off
 
 
 def padded(count: int, multiple: int = _MULTIPLE) -> int:
@@ -21,7 +22,7 @@ def padded(count: int, multiple: int = _MULTIPLE) -> int:
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """A convolution of stride 1 with what is fused into it.
+    """A convolution with what is fused into it.
 
     Attributes:
         channels: Input channels.
@@ -34,6 +35,7 @@ class ConvolutionShape:
         relu: Whether negative outputs are cut off.
         pool: Rows and columns of the output over which the largest value is taken; 1 or 2.
         unfolded: Whether the input comes as runs (see the module's docstring).
+        stride: From one output to the next, in rows and columns of the input.
     """
 
     channels: int
@@ -46,6 +48,7 @@ class ConvolutionShape:
     relu: bool = False
     pool: int = 1
     unfolded: bool = False
+    stride: tuple[int, int] = (1, 1)
 
     @property
     def run(self) -> int:
@@ -64,15 +67,20 @@ class ConvolutionShape:
         """Rows, columns and channels of an input image as it is stored, with its border."""
         rows, columns = self.height + 2 * self.padding[0], self.width + 2 * self.padding[1]
         if self.unfolded:
-            return rows, columns - self.kernel[1] + 1, self.run
+            return rows, self.dense[1], self.run
         return rows, columns, padded(self.channels)
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """From one output to the next, in rows and columns of the stored input, which has a run for each column."""
+        return self.stride[0], 1 if self.unfolded else self.stride[1]
 
     @property
     def dense(self) -> tuple[int, int]:
         """Rows and columns of the output before pooling."""
         return (
-            self.height + 2 * self.padding[0] - self.kernel[0] + 1,
-            self.width + 2 * self.padding[1] - self.kernel[1] + 1,
+            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1,
+            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1,
         )
 
     @property
@@ -109,6 +117,117 @@ class LinearShape:
 
 
 @dataclass(frozen=True)
+class NormShape:
+    """Normalisation over groups of channels, with what is fused into it.
+
+    Flat features are the channels of an image of one pixel.
+
+    Attributes:
+        channels: Channels, or features.
+        height: Rows; 1 for features.
+        width: Columns; 1 for features.
+        groups: Groups of neighbouring channels, each of which is normalised over its channels and all pixels.
+        eps: What is added to the variance.
+        flat: Whether what comes in and goes out are features.
+        relu: Whether negative outputs are cut off.
+        pool: Rows and columns of the output over which the largest value is taken; 1 or 2.
+    """
+
+    channels: int
+    height: int
+    width: int
+    groups: int
+    eps: float
+    flat: bool = False
+    relu: bool = False
+    pool: int = 1
+
+    @property
+    def group(self) -> int:
+        """Channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Rows and columns of the output; what doesn't fill a pool is left out."""
+        return self.height // self.pool, self.width // self.pool
+
+
+@dataclass(frozen=True)
+class PoolShape:
+    """Pooling over windows of any size.
+
+    Attributes:
+        channels: Channels.
+        height: Rows of the input.
+        width: Columns of the input.
+        kernel: Rows and columns of a window.
+        stride: From one window to the next, in rows and columns.
+        padding: Pixels around the input, in rows and columns: zeros for a mean, for the largest value none.
+        mean: Whether the mean is taken; else the largest value.
+        relu: Whether negative outputs are cut off; only behind the largest value.
+    """
+
+    channels: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+    mean: bool = False
+    relu: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Pixels of a window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Rows and columns of the output; windows that end outside are left out."""
+        return (
+            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride[0] + 1,
+            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride[1] + 1,
+        )
+
+
+@dataclass(frozen=True)
+class SumShape:
+    """A sum of two tensors with what is fused into it.
+
+    Flat features are the channels of an image of one pixel.
+
+    Attributes:
+        channels: Channels, or features.
+        height: Rows; 1 for features.
+        width: Columns; 1 for features.
+        flat: Whether what comes in and goes out are features.
+        relu: Whether negative sums are cut off.
+    """
+
+    channels: int
+    height: int = 1
+    width: int = 1
+    flat: bool = False
+    relu: bool = False
+
+    @property
+    def stored(self) -> int:
+        """Channels, padded."""
+        return padded(self.channels)
+
+
+@dataclass(frozen=True)
 class InputShape:
     """How a sample of the data set becomes an input of the first layer.
 
@@ -120,6 +239,7 @@ class InputShape:
             flat, as a linear layer takes them.
         padding: Zeros around the pixels, in rows and columns.
         stored: The shape in which an input is stored.
+        step: From one run to the next, in pixels.
     """
 
     channels: int
@@ -128,15 +248,21 @@ class InputShape:
     run: int
     padding: tuple[int, int]
     stored: tuple[int, ...]
+    step: int = 1
 
 
 def unfolded_or_not(shape: ConvolutionShape) -> InputShape:
     """The input that a first convolution reads."""
-    run = shape.kernel[1] if shape.unfolded else 1
-    return InputShape(shape.channels, shape.height, shape.width, run, shape.padding, shape.stored_input)
+    run, step = (shape.kernel[1], shape.stride[1]) if shape.unfolded else (1, 1)
+    return InputShape(shape.channels, shape.height, shape.width, run, shape.padding, shape.stored_input, step)
+
+
+def channels_last(channels: int, height: int, width: int) -> InputShape:
+    """The input that a first layer reads whose images have no border."""
+    return InputShape(channels, height, width, 1, (0, 0), (height, width, padded(channels)))
 
 
 def flat(channels: int, height: int, width: int) -> InputShape:
-    """The input that a first linear layer reads."""
+    """The input that a first layer of flat features reads."""
     features = padded(channels * height * width)
     return InputShape(channels, height, width, 0, (0, 0), (features,))

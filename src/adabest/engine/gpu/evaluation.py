@@ -24,12 +24,16 @@ from adabest.engine.gpu.layers import (
     ConvolutionForward,
     Forward,
     LinearForward,
+    NormForward,
+    PoolForward,
+    SumForward,
     in_torch_layout,
     output_border,
+    outputs_of_all,
 )
 from adabest.engine.gpu.program import ProgramSetting, input_shape, stored_scores
 from adabest.engine.gpu.trainer import Precision, setting, sum_by_halves
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer
+from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, NormLayer, PoolLayer, SumLayer
 from adabest.engine.trainer import Unbatchable
 from adabest.federation.partition import Partition
 from adabest.tasks.base import Heartbeat, Scores, ValidationScores
@@ -94,7 +98,7 @@ class GpuEvaluator:
         """
         own = setting(task, Precision(tf32=True))
         if any(isinstance(layer, FunctionalLayer) for layer in own.layers):
-            raise Unbatchable("the model has layers other than convolutions and linear layers")
+            raise Unbatchable("torch.func computes some of the model's layers")
         if own.loss is not None:
             raise Unbatchable("it isn't classification by cross-entropy")
         if not (isinstance(own.inputs, Tensor) and isinstance(task.data.x_test, Tensor)):
@@ -316,13 +320,20 @@ class _Pass:
         self._layers = list[Forward]()
         for place, (layer, regions) in enumerate(zip(own.layers, own.packing.regions, strict=True)):
             assert not isinstance(layer, FunctionalLayer)
-            if isinstance(layer, ConvolutionLayer):
-                border = output_border(own.layers[place + 1] if place + 1 < len(own.layers) else None)
-                self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
-            else:
-                # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
-                kind = own.master if place + 1 == len(own.layers) else None
-                self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
+            border = output_border(place, own.layers, own.sources)
+            # Scores keep their sums' type: rounded ones would be equal more often, and the first of them wins.
+            kind = own.master if place + 1 == len(own.layers) else None
+            match layer:
+                case ConvolutionLayer():
+                    self._layers.append(ConvolutionForward(layer, regions, own.operators, border=border, **common))
+                case NormLayer():
+                    self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
+                case PoolLayer():
+                    self._layers.append(PoolForward(layer, own.operators, border=border, **common))
+                case SumLayer():
+                    self._layers.append(SumForward(layer, own.operators, border=border, kind=kind, **common))
+                case _:
+                    self._layers.append(LinearForward(layer, regions, own.operators, kind=kind, **common))
         self.bytes = allocate.bytes
 
     def run(self, packed: Tensor, source: Source, steps: Tensor, heartbeat: Heartbeat, *, compiles: bool) -> _Judgement:
@@ -353,12 +364,12 @@ class _Pass:
 
     def _step(self, packed: Tensor, source: Source, pace: Pace, found: _Judgement) -> None:
         """Writes down what models make of one step's samples; losses and rightness are ``[steps, models, samples]``."""
-        own, value = self._setting, self._x
-        own.operators.gather(self._input_shape, source, pace, value)
-        for place, layer in enumerate(self._layers):
-            if own.operand == torch.float16 and place > 0:
-                torch.maximum(found.peaks, _peaks(value), out=found.peaks)
-            value = layer.forward(value, packed, pace)
+        own = self._setting
+        own.operators.gather(self._input_shape, source, pace, self._x)
+        *between, value = outputs_of_all(self._layers, own.sources, self._x, packed, pace)
+        if own.operand == torch.float16:
+            for activations in between:
+                torch.maximum(found.peaks, _peaks(activations), out=found.peaks)
         if value.ndim != 3:
             value = in_torch_layout(value, self._layers[-1], (own.output[0],))
         of_scores = self._unused_gradient

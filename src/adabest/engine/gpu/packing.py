@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Region
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    PoolLayer,
+    SumLayer,
+)
 from adabest.engine.shapes import padded
 
 _ALIGNMENT = 64
@@ -25,7 +33,8 @@ class Packing:
     """The layout of packed parameters.
 
     Attributes:
-        regions: Where each layer's parameters lie: the weight and the bias, or all of a functional layer's in one.
+        regions: Where each layer's parameters lie: the weight and the bias, those that it has, or all of a functional
+            layer's in one.
         size: The length of a packed vector.
         slots: How many partial sums of squares there are.
         source: For each element of a packed vector its place in the model's, or −1 for padding.
@@ -91,6 +100,11 @@ def _pieces(layer: Layer, starts: Mapping[str, Any], shapes: Mapping[str, Any], 
         own = [_places(name, starts, shapes).reshape(-1) for name in layer.parameters]
         everything = np.concatenate(own) if own else np.empty(0, dtype=np.int64)
         return [(everything, operators.slots(len(everything)))] if own else []
+    if isinstance(layer, PoolLayer | SumLayer):
+        return []
+    if isinstance(layer, NormLayer):
+        both = [_padded(_places(name, starts, shapes)) for name in (layer.weight, layer.bias) if name is not None]
+        return [(vector, operators.slots(len(vector))) for vector in both]
     places = _places(layer.weight, starts, shapes)
     if isinstance(layer, ConvolutionLayer):
         weight = _kernel(layer, places)
@@ -100,10 +114,13 @@ def _pieces(layer: Layer, starts: Mapping[str, Any], shapes: Mapping[str, Any], 
         slots = list(operators.linear_slots(layer.shape))
     found = [(weight, slots[0])]
     if layer.bias is not None:
-        bias = np.full(padded(layer.shape.outputs), _PADDING, dtype=np.int64)
-        bias[: layer.shape.outputs] = _places(layer.bias, starts, shapes)
-        found.append((bias, slots[1]))
+        found.append((_padded(_places(layer.bias, starts, shapes)), slots[1]))
     return found
+
+
+def _padded(vector: np.ndarray) -> np.ndarray:
+    """A vector of outputs or channels as it is stored."""
+    return np.pad(vector, (0, padded(len(vector)) - len(vector)), constant_values=_PADDING)
 
 
 def _places(name: str, starts: Mapping[str, Any], shapes: Mapping[str, Any]) -> np.ndarray:

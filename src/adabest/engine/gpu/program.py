@@ -24,15 +24,26 @@ from adabest.engine.gpu.layers import (
     ConvolutionWork,
     FunctionalWork,
     LinearWork,
+    NormWork,
+    PoolWork,
+    SumWork,
     Work,
-    as_input,
     as_output_gradient,
     in_torch_layout,
     output_border,
+    outputs_of_all,
 )
 from adabest.engine.gpu.packing import Packing
-from adabest.engine.layer_plan import ConvolutionLayer, FunctionalLayer, Layer, LinearLayer
-from adabest.engine.shapes import InputShape, flat, unfolded_or_not
+from adabest.engine.layer_plan import (
+    ConvolutionLayer,
+    FunctionalLayer,
+    Layer,
+    LinearLayer,
+    NormLayer,
+    PoolLayer,
+    SumLayer,
+)
+from adabest.engine.shapes import InputShape, channels_last, flat, padded, unfolded_or_not
 from adabest.random import Purpose
 from adabest.tasks.base import Heartbeat
 
@@ -45,6 +56,7 @@ class ProgramSetting:
 
     Attributes:
         layers: The model.
+        sources: What each layer reads (see ``Plan``).
         packing: Where its parameters lie.
         shapes: The shape of each parameter, by name.
         operators: The kernels, or their twins.
@@ -63,6 +75,7 @@ class ProgramSetting:
     """
 
     layers: tuple[Layer, ...]
+    sources: tuple[tuple[int, ...], ...]
     packing: Packing
     shapes: dict[str, tuple[int, ...]]
     operators: Any
@@ -447,22 +460,47 @@ class Program:
 
     def _pass(self, source: Source, point: Tensor, direction: Direction) -> None:
         """Forward and backward at a point; the gradients go into a direction, and losses into their place."""
-        value, before = self._x, None
-        for work in self._works:
-            value = work.forward(as_input(value, before, work), point, self._pace, self._keys)
-            before = work
-        gradient: Tensor | None = self._loss_gradient(source, value)
-        after: Work | None = None
-        for work in reversed(self._works):
-            assert gradient is not None
-            gradient = work.input_gradient(as_output_gradient(gradient, after, work), point, self._pace)
+        works, sources = self._works, self._setting.sources
+        outputs = outputs_of_all(works, sources, self._x, point, self._pace, keys=self._keys)
+        gradients = {len(works) - 1: as_output_gradient(self._loss_gradient(source, outputs[-1]), None, works[-1])}
+        for place in reversed(range(len(works))):
+            work, gradient = works[place], self._backward(place, gradients, point)
             with self._on_side_stream(last=gradient is None):
                 work.weight_gradient(direction, self._pace)
-            after = work
         if (
             self._side_stream is not None and len(self._works) > 1
         ):  # a capture can't wait for a stream that it never reached
             torch.cuda.current_stream().wait_stream(self._side_stream)
+
+    def _backward(self, place: int, gradients: dict[int, Tensor], point: Tensor) -> Tensor | None:
+        """Takes a layer's gradient, and puts those of the outputs that it reads in its place; None for the first layer.
+
+        Layers go from last to first, and so the gradients by several that read an output are always added in the same
+        order.
+        """
+        work, sources, dy = self._works[place], self._setting.sources[place], gradients.pop(place)
+        if isinstance(work, ConvolutionWork):
+            before = self._works[sources[0]] if sources[0] >= 0 else None
+            images = None if before is None or isinstance(before, FunctionalWork) else gradients.pop(sources[0], None)
+            gradient = work.input_gradient(dy, point, self._pace, images)
+        else:
+            gradient = work.input_gradient(dy, point, self._pace)
+        if gradient is not None:
+            for source in sources:
+                own = as_output_gradient(gradient, work, self._works[source])
+                gradients[source] = self._added(source, gradients.get(source), own)
+        return gradient
+
+    def _added(self, place: int, gradient: Tensor | None, own: Tensor) -> Tensor:
+        """The gradient of a layer's output by one layer more that reads it."""
+        if gradient is None:
+            return own
+        if place not in self._sums:
+            return gradient + own
+        total = self._sums[place]
+        a, b = (one.reshape(total.shape) for one in (gradient, own))
+        self._operators.add(self._pace, a, b, total)
+        return total.view(own.shape)
 
     @contextlib.contextmanager
     def _dropout_off(self) -> Iterator[None]:
@@ -532,23 +570,47 @@ class Program:
         common: dict[str, Any] = {"batch": setting.batch, "allocate": allocate}
         for place, (layer, regions) in enumerate(zip(setting.layers, setting.packing.regions, strict=True)):
             first = place == 0
-            after = setting.layers[place + 1] if place + 1 < len(setting.layers) else None
+            border = output_border(place, setting.layers, setting.sources)
             work: Work
             match layer:
                 case ConvolutionLayer():
-                    border = output_border(after)
                     work = ConvolutionWork(layer, regions, setting.operators, first=first, border=border, **common)
                 case LinearLayer():
-                    before = setting.layers[place - 1] if place > 0 else None
+                    (source,) = setting.sources[place]
+                    before = setting.layers[source] if source >= 0 else None
                     through = isinstance(before, LinearLayer) and before.shape.relu
                     work = LinearWork(layer, regions, setting.operators, first=first, after_relu=through, **common)
+                case NormLayer():
+                    work = NormWork(layer, regions, setting.operators, first=first, border=border, **common)
+                case PoolLayer():
+                    work = PoolWork(layer, setting.operators, border=border, **common)
+                case SumLayer():
+                    work = SumWork(layer, setting.operators, border=border, **common)
                 case FunctionalLayer():
                     work = FunctionalWork(
                         layer, regions, setting.operators, setting.shapes, first=first, operand=setting.operand
                     )
             works.append(work)
+        self._sums = {
+            place: allocate(*_unbordered(work))
+            for place, work in enumerate(works)
+            if not isinstance(work, FunctionalWork) and _is_added_up(place, setting)
+        }
         self._allocator.bytes += allocate.bytes
         return works
+
+
+def _is_added_up(place: int, setting: ProgramSetting) -> bool:
+    """Whether gradients of a layer's output are added by a kernel of their own; a convolution adds what it finds."""
+    readers = [at for at, read in enumerate(setting.sources) for source in read if source == place]
+    return not all(isinstance(setting.layers[at], ConvolutionLayer) for at in readers[:-1])
+
+
+def _unbordered(work: ConvolutionWork | LinearWork | NormWork | PoolWork | SumWork) -> tuple[int, int, int, int]:
+    """Samples, rows, columns and channels of a layer's output, as they are stored without a border."""
+    output = work.layer.output
+    rows, columns = (output[1], output[2]) if len(output) > 1 else (1, 1)
+    return work.output.shape[1], rows, columns, work.output.shape[-1]
 
 
 def input_shape(setting: ProgramSetting) -> InputShape:
@@ -556,14 +618,17 @@ def input_shape(setting: ProgramSetting) -> InputShape:
     first, sample = setting.layers[0], tuple(setting.inputs.shape[1:])
     if isinstance(first, ConvolutionLayer):
         return unfolded_or_not(first.shape)
+    if isinstance(first, NormLayer) and not first.shape.flat:
+        return channels_last(first.shape.channels, first.shape.height, first.shape.width)
     channels, height, width = sample if len(sample) == 3 else (1, 1, torch.Size(sample).numel())
     return flat(channels, height, width)
 
 
 def stored_scores(setting: ProgramSetting) -> tuple[int, ...]:
-    """The shape of one output, padded where a linear layer of ours makes it."""
+    """The shape of one output, padded where a layer of ours makes it out of features."""
     last = setting.layers[-1]
-    return (last.shape.stored_outputs,) if isinstance(last, LinearLayer) else setting.output
+    is_padded = not isinstance(last, FunctionalLayer) and len(last.output) == 1
+    return (padded(last.output[0]),) if is_padded else setting.output
 
 
 @contextlib.contextmanager

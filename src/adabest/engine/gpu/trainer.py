@@ -21,7 +21,7 @@ from adabest.engine.gpu.kernels.operator_choice import operators, why_no_kernels
 from adabest.engine.gpu.packing import packing
 from adabest.engine.gpu.program import ADDING_UP, Cohort, Program, ProgramSetting, StepKind
 from adabest.engine.interface import TrainingScores
-from adabest.engine.layer_plan import FunctionalLayer, Layer, first_line, plan_layers
+from adabest.engine.layer_plan import FunctionalLayer, Layer, Plan, first_line, plan_model
 from adabest.engine.sample_table import all_samples
 from adabest.engine.threads import one_thread
 from adabest.engine.trainer import ClientWork, TrainingJob, TrainingResult, Unbatchable
@@ -445,7 +445,7 @@ def _rows(job: TrainingJob, of_all: Tensor) -> Tensor:
 def keeps_samples_apart(task: ClassificationTask, layers: Sequence[Layer]) -> bool:
     """Whether a model gives a sample the same class scores whatever is behind it in its batch.
 
-    Convolutions and linear layers do. All else is tried out, with parameters among which none is zero.
+    Layers with operators do. All else is tried out, with parameters among which none is zero.
     """
     if not any(isinstance(layer, FunctionalLayer) for layer in layers):
         return True
@@ -480,15 +480,16 @@ def setting(task: ClassificationTask, precision: Precision) -> ProgramSetting:
     data = task.data
     sample = tuple(data.x_train.shape[1:])
     chosen = operators(device, operand, tf32=precision.tf32)
-    layers = _layers(task.model.module, task.example())
+    plan = _plan(task.model.module, task.example())
     channels = sample[0] if len(sample) == 3 else 1
 
     def by_channel(value: Tensor) -> Tensor:
         return value.to(device, master).reshape(-1).expand(channels).contiguous()
 
     return ProgramSetting(
-        layers=layers,
-        packing=packing(layers, task.model.shapes, chosen, device),
+        layers=plan.layers,
+        sources=plan.sources,
+        packing=packing(plan.layers, task.model.shapes, chosen, device),
         shapes=task.model.shapes,
         operators=chosen,
         inputs=data.x_train.contiguous() if isinstance(data.x_train, Tensor) else data.x_train,  # as kernels read it
@@ -514,18 +515,18 @@ def _output(task: ClassificationTask) -> tuple[int, ...]:
     return tuple(outputs.shape[1:])
 
 
-def _layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
-    """The layers of a model on a device.
+def _plan(module: nn.Module, example: Tensor) -> Plan:
+    """The plan of a model on a device.
 
     A copy on the CPU is tried first. Where all layers have operators of ours, libraries of the device aren't needed,
     and needn't be loaded, which takes a third of a second.
     """
     if example.is_cuda:
         with contextlib.suppress(Exception):  # a model may be made for GPUs alone
-            layers = plan_layers(copy.deepcopy(module).cpu(), example.cpu())
-            if not any(isinstance(layer, FunctionalLayer) for layer in layers):
-                return layers
-    return plan_layers(module, example)
+            plan = plan_model(copy.deepcopy(module).cpu(), example.cpu())
+            if not any(isinstance(layer, FunctionalLayer) for layer in plan.layers):
+                return plan
+    return plan_model(module, example)
 
 
 def _summary(program: Program, cohort: Cohort) -> Tensor:

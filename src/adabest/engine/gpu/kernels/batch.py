@@ -16,7 +16,7 @@ def _gather(
     inputs, mean, deviation, chosen, codes, out, step, steps,
     BATCH: tl.constexpr, CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     RUN: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, HAS_CODES: tl.constexpr,
+    COLUMNS: tl.constexpr, STEP: tl.constexpr, STORED_RUN: tl.constexpr, PIXELS: tl.constexpr, HAS_CODES: tl.constexpr,
     HAS_MISSING: tl.constexpr,
     RUN_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -49,7 +49,7 @@ def _gather(
         else:
             channel = (within % CHANNELS)[None, :]
             row = (pixel // COLUMNS - DOWN)[:, None]
-            column = (pixel % COLUMNS - RIGHT)[:, None] + of_run[None, :]
+            column = (pixel % COLUMNS * STEP - RIGHT)[:, None] + of_run[None, :]
             known = (within < RUN * CHANNELS)[None, :] & (pixel < PIXELS)[:, None]
         # What lies outside the image is a convolution's padding.
         known = known & (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
@@ -116,7 +116,7 @@ def gather(shape: InputShape, source: Source, pace: Pace, out: Tensor) -> None:
         source.inputs, source.mean, source.deviation, source.chosen,
         source.chosen if source.flip_crop_codes is None else source.flip_crop_codes, out, pace.step, pace.steps,
         batch, shape.channels, shape.height, shape.width, shape.run, *shape.padding,
-        columns, stored_run, pixels, source.flip_crop_codes is not None, source.counts is not None,
+        columns, shape.step, stored_run, pixels, source.flip_crop_codes is not None, source.counts is not None,
         run_block, max(16, _BLOCK // run_block),
         num_warps=4,
     )  # fmt: skip

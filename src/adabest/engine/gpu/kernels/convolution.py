@@ -3,6 +3,10 @@
 A convolution is a matrix product over the ``depth`` of the kernel: position k of it lies ``(k // run) · row + k % run``
 behind the first pixel under the kernel, whatever the kernel's size. Blocks of outputs × depth are loaded from there and
 multiplied on the matrix units. Sizes are compile-time constants, so that divisions become shifts and loads wide.
+
+A stride is but a larger step from output to output. Only the gradient of the input goes the other way: an input column
+lies under those columns of the kernel alone that are a multiple of the stride away, so a program takes columns that are
+a stride apart, which share them. No product is made in vain.
 """
 
 from dataclasses import dataclass
@@ -12,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace, Parts
-from adabest.engine.gpu.kernels.launches import jit, launch
+from adabest.engine.gpu.kernels.launches import jit, launch, strides
 from adabest.engine.shapes import ConvolutionShape
 
 
@@ -49,7 +53,8 @@ BLOCKS = {
 
 
 @triton.jit
-def _better(value, position, other, other_position: tl.constexpr):
+def better(value, position, other, other_position: tl.constexpr):
+    """The larger of two values, and its position; of equal ones the first."""
     best = tl.maximum(value, other, propagate_nan=tl.PropagateNan.ALL)  # NaN tells of a divergence
     return best, tl.where(other > value, other_position, position)
 
@@ -58,11 +63,11 @@ def _better(value, position, other, other_position: tl.constexpr):
 def _convolve(
     x, w, bias, y, kind, step, steps,
     w_stride, bias_stride,
-    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, PIXEL: tl.constexpr,
+    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, BELOW: tl.constexpr, BESIDE: tl.constexpr,
     RUN: tl.constexpr, DEPTH: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr,
     DOWN: tl.constexpr, RIGHT: tl.constexpr,
-    POOL: tl.constexpr, RELU: tl.constexpr, HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    POOL: tl.constexpr, RELU: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_KIND: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_PIXELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(2).to(tl.int64)
@@ -74,7 +79,7 @@ def _convolve(
     there = (pixel < pixels)[:, None]
     known = (output < OUTPUTS)[None, :]
     image, row, column = pixel // (ROWS * COLUMNS), (pixel // COLUMNS) % ROWS, pixel % COLUMNS
-    first = image * IMAGE + (row * POOL) * ROW + (column * POOL) * PIXEL
+    first = image * IMAGE + (row * POOL) * BELOW + (column * POOL) * BESIDE
     inputs = x + client * (IMAGES * IMAGE)
     kernel = w + client * w_stride
     sums = (tl.zeros((BLOCK_PIXELS, BLOCK_OUTPUTS), tl.float32),) * (POOL * POOL)
@@ -85,14 +90,14 @@ def _convolve(
         inside = there & (k < DEPTH)[None, :]
         more = ()
         for position in tl.static_range(POOL * POOL):
-            shift = (position // POOL) * ROW + (position % POOL) * PIXEL
+            shift = (position // POOL) * BELOW + (position % POOL) * BESIDE
             values = tl.load(inputs + shift + under, mask=inside, other=0.0)
             more = more + (tl.dot(values, taps, sums[position], input_precision=PRECISION),)
         sums = more
     best = sums[0]
     position = tl.zeros((BLOCK_PIXELS, BLOCK_OUTPUTS), tl.int32)
     for other in tl.static_range(1, POOL * POOL):
-        best, position = _better(best, position, sums[other], other)
+        best, position = better(best, position, sums[other], other)
     if HAS_BIAS:
         best += tl.load(bias + client * bias_stride + output, mask=output < OUTPUTS, other=0.0).to(tl.float32)[None, :]
     if RELU:
@@ -103,8 +108,9 @@ def _convolve(
     stored: tl.constexpr = IMAGES * (ROWS + 2 * DOWN) * (COLUMNS + 2 * RIGHT) * OUTPUTS
     into = y + client * stored + (place[:, None] + output[None, :])
     tl.store(into, best.to(y.dtype.element_ty), mask=there & known)
-    dense = kind + client * (pixels * OUTPUTS) + (pixel[:, None] * OUTPUTS + output[None, :])
-    tl.store(dense, position.to(tl.uint8), mask=there & known)
+    if HAS_KIND:
+        dense = kind + client * (pixels * OUTPUTS) + (pixel[:, None] * OUTPUTS + output[None, :])
+        tl.store(dense, position.to(tl.uint8), mask=there & known)
 
 
 @jit
@@ -138,34 +144,50 @@ def _spread(
 
 @jit
 def _input_gradient(
-    dense, w, dx, step, steps,
+    dense, w, other, dx, step, steps,
     w_stride,
     IMAGES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr,
     DENSE_ROWS: tl.constexpr, DENSE_COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr,
-    KERNEL_ROWS: tl.constexpr, KERNEL_COLUMNS: tl.constexpr,
-    DOWN: tl.constexpr, RIGHT: tl.constexpr, PRECISION: tl.constexpr,
+    KERNEL_ROWS: tl.constexpr, KERNEL_COLUMNS: tl.constexpr, ROW_STRIDE: tl.constexpr, COLUMN_STRIDE: tl.constexpr,
+    DOWN: tl.constexpr, RIGHT: tl.constexpr, HAS_OTHER: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_PIXELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(2).to(tl.int64)
     if tl.load(step) >= tl.load(steps + client):
         return
     channel_blocks: tl.constexpr = (CHANNELS + BLOCK_CHANNELS - 1) // BLOCK_CHANNELS
-    row = tl.program_id(1) // channel_blocks + DOWN
+    columns: tl.constexpr = (WIDTH + COLUMN_STRIDE - 1) // COLUMN_STRIDE
+    row = tl.program_id(1) // (channel_blocks * COLUMN_STRIDE) + DOWN
     channel = (tl.program_id(1) % channel_blocks) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
     pixel = tl.program_id(0) * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)
-    there = pixel < IMAGES * WIDTH
+    there = pixel < IMAGES * columns
     known = (channel < CHANNELS)[None, :]
-    image, column = pixel // WIDTH, pixel % WIDTH + RIGHT
+    image, column = pixel // columns, pixel % columns + RIGHT
+    above, before = 0, 0  # rows and columns of the kernel in front of the first that these inputs lie under
+    down, across = KERNEL_ROWS, KERNEL_COLUMNS  # how many of its rows and columns they lie under
+    if ROW_STRIDE > 1:
+        above = row % ROW_STRIDE
+        down = (KERNEL_ROWS - above + ROW_STRIDE - 1) // ROW_STRIDE
+    if COLUMN_STRIDE > 1:
+        column = pixel % columns * COLUMN_STRIDE + (tl.program_id(1) // channel_blocks) % COLUMN_STRIDE
+        there = there & (column < WIDTH)
+        column += RIGHT
+        before = ((tl.program_id(1) // channel_blocks) % COLUMN_STRIDE + RIGHT) % COLUMN_STRIDE
+        across = (KERNEL_COLUMNS - before + COLUMN_STRIDE - 1) // COLUMN_STRIDE
     gradients = dense + client * (IMAGES * DENSE_ROWS * DENSE_COLUMNS * OUTPUTS)
     first = image * (DENSE_ROWS * DENSE_COLUMNS * OUTPUTS)
     kernel = w + client * w_stride
     total = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)
     # Only the kernel rows whose outputs exist.
-    begin, end = tl.maximum(0, row - DENSE_ROWS + 1), tl.minimum(KERNEL_ROWS - 1, row) + 1
-    for tap in range(begin * KERNEL_COLUMNS, end * KERNEL_COLUMNS):
-        source = column - tap % KERNEL_COLUMNS
+    lowest, rightmost = row // ROW_STRIDE, column // COLUMN_STRIDE
+    begin, end = tl.maximum(0, lowest - DENSE_ROWS + 1), tl.minimum(down - 1, lowest) + 1
+    for turn in range(begin * across, end * across):
+        source = rightmost - turn % across
         inside = (there & (source >= 0) & (source < DENSE_COLUMNS))[:, None]
-        at = ((row - tap // KERNEL_COLUMNS) * DENSE_COLUMNS + source) * OUTPUTS
+        at = ((lowest - turn // across) * DENSE_COLUMNS + source) * OUTPUTS
+        tap = turn
+        if ROW_STRIDE * COLUMN_STRIDE > 1:
+            tap = (above + turn // across * ROW_STRIDE) * KERNEL_COLUMNS + before + turn % across * COLUMN_STRIDE
         for begin_output in tl.static_range(0, OUTPUTS, BLOCK_OUTPUTS):
             output = begin_output + tl.arange(0, BLOCK_OUTPUTS)
             some = output < OUTPUTS
@@ -176,6 +198,10 @@ def _input_gradient(
                 gradient, tl.load(taps, mask=some[:, None] & known, other=0.0), total, input_precision=PRECISION
             )
     place = (image * HEIGHT + row - DOWN) * WIDTH + column - RIGHT
+    if HAS_OTHER:
+        of_other = other + client * (IMAGES * HEIGHT * WIDTH * CHANNELS)
+        of_other += place[:, None] * CHANNELS + channel[None, :]
+        total += tl.load(of_other, mask=there[:, None] & known, other=0.0).to(tl.float32)
     into = dx + client * (IMAGES * HEIGHT * WIDTH * CHANNELS) + (place[:, None] * CHANNELS + channel[None, :])
     tl.store(into, total.to(dx.dtype.element_ty), mask=there[:, None] & known)
 
@@ -183,7 +209,7 @@ def _input_gradient(
 @jit
 def _weight_gradient(
     x, dense, partial, step, steps,
-    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, PIXEL: tl.constexpr,
+    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, BELOW: tl.constexpr, BESIDE: tl.constexpr,
     RUN: tl.constexpr, DEPTH: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr,
     PART: tl.constexpr, BLOCK_PIXELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
@@ -206,7 +232,7 @@ def _weight_gradient(
         pixel = first + tl.arange(0, BLOCK_PIXELS)
         there = pixel < pixels
         inside = pixel % image_pixels
-        at = (pixel // image_pixels) * IMAGE + (inside // COLUMNS) * ROW + (inside % COLUMNS) * PIXEL
+        at = (pixel // image_pixels) * IMAGE + (inside // COLUMNS) * BELOW + (inside % COLUMNS) * BESIDE
         of_output = gradients + (pixel[:, None] * OUTPUTS + output[None, :])
         gradient = tl.load(of_output, mask=there[:, None] & known, other=0.0)
         more = ()
@@ -225,7 +251,7 @@ def _weight_gradient(
 @jit
 def _weight_gradient_of_pools(
     x, dy, kind, partial, bias, step, steps,
-    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, PIXEL: tl.constexpr,
+    IMAGES: tl.constexpr, IMAGE: tl.constexpr, ROW: tl.constexpr, BELOW: tl.constexpr, BESIDE: tl.constexpr,
     RUN: tl.constexpr, DEPTH: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
     PART: tl.constexpr, BLOCK_PIXELS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
@@ -251,13 +277,13 @@ def _weight_gradient_of_pools(
         there = pixel < pixels
         inside = pixel % image_pixels
         at = (pixel // image_pixels) * IMAGE
-        at += (inside // COLUMNS) * (POOL * ROW) + (inside % COLUMNS) * (POOL * PIXEL)
+        at += (inside // COLUMNS) * (POOL * BELOW) + (inside % COLUMNS) * (POOL * BESIDE)
         place = pixel[None, :] * OUTPUTS + output[:, None]
         gradient = tl.load(dy + pooled + place, mask=there[None, :] & known, other=0.0)
         position = tl.load(kind + pooled + place, mask=there[None, :] & known, other=4)
         alive += tl.sum(tl.where(position < 4, gradient.to(tl.float32), 0.0), 1)
         for which in tl.static_range(POOL * POOL):
-            shift = (which // POOL) * ROW + (which % POOL) * PIXEL
+            shift = (which // POOL) * BELOW + (which % POOL) * BESIDE
             mine = tl.where(position == which, gradient, 0.0).to(gradient.dtype)
             more = ()
             for block in tl.static_range(BLOCKS):
@@ -282,7 +308,7 @@ def convolve(
     w: Tensor,
     bias: Tensor | None,
     y: Tensor,
-    kind: Tensor,
+    kind: Tensor | None,
     precision: str,
 ) -> None:
     """See ``twins.convolve``."""
@@ -293,12 +319,12 @@ def convolve(
     grid = (triton.cdiv(images * rows * columns, blocks.pixels), triton.cdiv(outputs, block_outputs), clients)
     launch(
         _convolve, grid,
-        x, w, w if bias is None else bias, y, kind, pace.step, pace.steps,
+        x, w, w if bias is None else bias, y, y if kind is None else kind, pace.step, pace.steps,
         w.stride(0), 0 if bias is None else bias.stride(0),
-        images, *_strides(shape), shape.run, shape.depth,
+        images, *_strides(shape, x), shape.run, shape.depth,
         rows, columns, outputs,
         (y.shape[2] - rows) // 2, (y.shape[3] - columns) // 2,
-        shape.pool, shape.relu, bias is not None, precision,
+        shape.pool, shape.relu, bias is not None, kind is not None, precision,
         blocks.pixels, block_outputs, _depth_block(shape, blocks.depth),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
@@ -318,18 +344,28 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
     )  # fmt: skip
 
 
-def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor, precision: str) -> None:
+def input_gradient(
+    shape: ConvolutionShape,
+    pace: Pace,
+    dense: Tensor,
+    w: Tensor,
+    dx: Tensor,
+    other: Tensor | None = None,
+    *,
+    precision: str,
+) -> None:
     """See ``twins.input_gradient``."""
     clients, images, height, width, channels = dx.shape
     blocks = BLOCKS["input gradient", dx.element_size()]
     block_channels = _block(channels)
-    grid = (triton.cdiv(images * width, blocks.pixels), height * triton.cdiv(channels, block_channels), clients)
+    columns, programs = triton.cdiv(width, shape.stride[1]), shape.stride[1] * triton.cdiv(channels, block_channels)
+    grid = (triton.cdiv(images * columns, blocks.pixels), height * programs, clients)
     launch(
         _input_gradient, grid,
-        dense, w, dx, pace.step, pace.steps,
+        dense, w, dx if other is None else other, dx, pace.step, pace.steps,
         w.stride(0),
         images, height, width, channels, *shape.dense, shape.stored_outputs,
-        *shape.kernel, *shape.padding, precision,
+        *shape.kernel, *shape.stride, *shape.padding, other is not None, precision,
         blocks.pixels, block_channels, _block(shape.stored_outputs, blocks.depth),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
@@ -349,7 +385,7 @@ def weight_gradient(
     launch(
         _weight_gradient, grid,
         x, dense, partial, pace.step, pace.steps,
-        images, *_strides(shape), shape.run, shape.depth, *shape.dense, outputs, precision,
+        images, *_strides(shape, x), shape.run, shape.depth, *shape.dense, outputs, precision,
         _images_of_part(shape, images, _PART), blocks.pixels, block_outputs, block_depth, together,
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
@@ -376,7 +412,7 @@ def weight_gradient_of_pools(
     launch(
         _weight_gradient_of_pools, (programs, parts(shape, images).pools, clients),
         x, dy, kind, partial, bias, pace.step, pace.steps,
-        images, *_strides(shape), shape.run, shape.depth, *shape.pooled, outputs, shape.pool, precision,
+        images, *_strides(shape, x), shape.run, shape.depth, *shape.pooled, outputs, shape.pool, precision,
         _images_of_part(shape, images, _POOL_PART), blocks.pixels, block_outputs, block_depth, together,
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
@@ -399,10 +435,11 @@ def _images_of_part(shape: ConvolutionShape, images: int, pixels: int) -> int:
     return max(1, min(images, round(pixels / (shape.dense[0] * shape.dense[1]))))
 
 
-def _strides(shape: ConvolutionShape) -> tuple[int, int, int]:
-    """From one input image, row and pixel to the next."""
-    rows, columns, channels = shape.stored_input
-    return rows * columns * channels, columns * channels, channels
+def _strides(shape: ConvolutionShape, x: Tensor) -> tuple[int, int, int, int]:
+    """From one input image and row to the next, and from what lies under an output to that below and beside it."""
+    _, image, row, pixel = strides(x)
+    down, right = shape.step
+    return image, row, down * row, right * pixel
 
 
 def _block(count: int, most: int = 64) -> int:

@@ -2,7 +2,17 @@
 
 import functools
 
-from adabest.engine.gpu.kernels import batch, convolution, launches, linear, tables, updates
+from adabest.engine.gpu.kernels import (
+    batch,
+    convolution,
+    launches,
+    linear,
+    normalisation,
+    pooling,
+    sums,
+    tables,
+    updates,
+)
 
 
 class Fused:
@@ -12,6 +22,12 @@ class Fused:
     cross_entropy = staticmethod(batch.cross_entropy)
     spread = staticmethod(convolution.spread)
     parts = staticmethod(convolution.parts)
+    add = staticmethod(sums.add)
+    normalise = staticmethod(normalisation.normalise)
+    normalise_gradients = staticmethod(normalisation.normalise_gradients)
+    norm_parts = staticmethod(normalisation.norm_parts)
+    pool = staticmethod(pooling.pool)
+    pool_gradient = staticmethod(pooling.pool_gradient)
     fold = staticmethod(updates.fold)
     correct = staticmethod(updates.correct)
     update = staticmethod(updates.update)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 
 from adabest.engine.gpu.kernels.compiler import wait_until_loaded
 
@@ -42,6 +43,15 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) 
         kernel.warmup(*arguments, grid=grid, **options)
     else:
         kernel[grid](*arguments, **options)
+
+
+def strides(x: Tensor) -> tuple[int, int, int, int]:
+    """From one client, image, row and pixel of activations to the next; of what has a single one, torch may say any."""
+    _, images, rows, columns, channels = x.shape
+    if x.is_contiguous():
+        return images * rows * columns * channels, rows * columns * channels, columns * channels, channels
+    client, image, row, pixel, _ = x.stride()
+    return client, image, row, pixel
 
 
 def compile_together(work: Callable[[], object]) -> None:

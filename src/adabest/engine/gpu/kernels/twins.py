@@ -14,7 +14,7 @@ from adabest.data.augmentation import decode_flip_crop
 from adabest.engine import sample_table
 from adabest.engine.cohort_table import CohortTable, DrawKeys
 from adabest.engine.gpu.kernels.buffers import Direction, Moments, Pace, Parts, Rates, Region, Source
-from adabest.engine.shapes import ConvolutionShape, InputShape, LinearShape
+from adabest.engine.shapes import CUT_OFF, ConvolutionShape, InputShape, LinearShape, NormShape, PoolShape
 from adabest.federation.batches import MISSING, Batching
 
 _DEAD = 4  # the position in a pool of an output that relu has cut off
@@ -51,7 +51,7 @@ def place(shape: InputShape, images: Tensor, out: Tensor) -> None:
         return
     down, right = shape.padding
     bordered = functional.pad(images, (right, right, down, down)).permute(0, 2, 3, 1)
-    runs = bordered.unfold(2, shape.run, 1).transpose(3, 4).flatten(3)
+    runs = bordered.unfold(2, shape.run, shape.step).transpose(3, 4).flatten(3)
     out.flatten(0, 1)[..., : runs.shape[-1]] = runs
 
 
@@ -69,7 +69,7 @@ def _flipped_and_cropped(images: Tensor, codes: Tensor) -> Tensor:
 
 
 def convolve(
-    shape: ConvolutionShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, kind: Tensor
+    shape: ConvolutionShape, pace: Pace, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, kind: Tensor | None
 ) -> None:
     """Convolution, bias, relu and pooling.
 
@@ -81,21 +81,28 @@ def convolve(
         bias: ``[clients, outputs]``.
         y: The output, ``[clients, images, rows, columns, outputs]``; its border, if it is larger than
             ``shape.pooled``, is left as it is.
-        kind: For each output which input of its pool it is, 4 where relu has cut it off.
+        kind: For each output which input of its pool it is, 4 where relu has cut it off; None if nobody will ask.
     """
     clients, images = x.shape[:2]
     scores = torch.bmm(_patches(shape, x), w.view(clients, shape.depth, -1))
     if bias is not None:
         scores = scores + bias[:, None, :]
     scores = scores.view(clients, images, *shape.dense, -1)
-    (rows, columns), pool = shape.pooled, shape.pool
+    best, where = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
+    interior(y, shape.pooled).copy_(best)
+    if kind is not None:
+        kind.copy_(where)
+
+
+def _largest_of_pools(scores: Tensor, pooled: tuple[int, int], pool: int, *, relu: bool) -> tuple[Tensor, Tensor]:
+    """The largest score of each pool, through relu, and which of its pool that is."""
+    rows, columns = pooled
     pools = scores[:, :, : rows * pool, : columns * pool].unflatten(2, (rows, pool)).unflatten(4, (columns, pool))
     best, where = pools.permute(0, 1, 2, 4, 6, 3, 5).flatten(5).max(dim=-1)
-    if shape.relu:
+    if relu:
         where = where.masked_fill(~(best > 0), _DEAD)
         best = best.clamp(min=0)
-    interior(y, shape.pooled).copy_(best)
-    kind.copy_(where)
+    return best, where
 
 
 def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense: Tensor, bias: Tensor) -> None:
@@ -109,16 +116,23 @@ def spread(shape: ConvolutionShape, pace: Pace, dy: Tensor, kind: Tensor, dense:
         dense: The result, ``[clients, images, *shape.dense, outputs]``.
         bias: Partial sums over images, ``[clients, parts, outputs]``.
     """
-    rows, columns = shape.pooled
-    for position in range(shape.pool**2):
-        down, right = divmod(position, shape.pool)
-        into = dense[:, :, down : rows * shape.pool : shape.pool, right : columns * shape.pool : shape.pool]
-        into.copy_(torch.where(kind == position, dy, torch.zeros((), dtype=dy.dtype, device=dy.device)))
+    _put_before_pools(dy, kind, shape.pool, dense)
     bias.zero_()
     bias[:, 0] = dense.to(bias.dtype).sum(dim=(1, 2, 3))
 
 
-def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor) -> None:
+def _put_before_pools(dy: Tensor, kind: Tensor, pool: int, dense: Tensor) -> None:
+    """Puts gradients to the outputs that pools have taken, and zeros to all others of the pools."""
+    rows, columns = dy.shape[2:4]
+    for position in range(pool**2):
+        down, right = divmod(position, pool)
+        into = dense[:, :, down : rows * pool : pool, right : columns * pool : pool]
+        into.copy_(torch.where(kind == position, dy, torch.zeros((), dtype=dy.dtype, device=dy.device)))
+
+
+def input_gradient(
+    shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor, dx: Tensor, other: Tensor | None = None
+) -> None:
     """The gradient with respect to a convolution's input.
 
     Args:
@@ -127,17 +141,37 @@ def input_gradient(shape: ConvolutionShape, pace: Pace, dense: Tensor, w: Tensor
         dense: What ``spread`` wrote.
         w: ``[clients, shape.depth · outputs]``.
         dx: The result, without border, ``[clients, images, height, width, channels]``.
+        other: The gradient of the same tensor by others that read it, which is added; None for none.
     """
     clients, images = dense.shape[:2]
     kernel = w.view(clients, shape.depth, -1)
     patches = torch.bmm(dense.flatten(1, 3), kernel.transpose(1, 2))
     patches = patches.view(clients, images, *shape.dense, *shape.kernel, -1)
     bordered = patches.new_zeros((clients, images, *shape.stored_input))
-    rows, columns = shape.dense
+    (rows, columns), (down, right) = shape.dense, shape.stride
     for row in range(shape.kernel[0]):
         for column in range(shape.kernel[1]):
-            bordered[:, :, row : row + rows, column : column + columns] += patches[..., row, column, :]
-    dx.copy_(interior(bordered, (shape.height, shape.width)))
+            last_row, last_column = row + (rows - 1) * down, column + (columns - 1) * right
+            bordered[:, :, row : last_row + 1 : down, column : last_column + 1 : right] += patches[..., row, column, :]
+    gradient = interior(bordered, (shape.height, shape.width))
+    dx.copy_(gradient if other is None else gradient + other)
+
+
+def add(pace: Pace, a: Tensor, b: Tensor | None, y: Tensor, *, relu: bool = False, shown: Tensor | None = None) -> None:
+    """The sum of two activations, or of two gradients.
+
+    Args:
+        pace: Unused here.
+        a: ``[clients, images, rows, columns, channels]``; may be a part of a tensor with a border.
+        b: Of the same shape; None for none.
+        y: The result, of the same shape.
+        relu: Whether negative sums are cut off.
+        shown: Of a gradient, what relu has let through; where it isn't positive, the result is 0. None for all.
+    """
+    total = a if b is None else a + b
+    if relu:
+        total = total.clamp(min=0)
+    y.copy_(total if shown is None else total.masked_fill(~(shown > 0), 0.0))
 
 
 def weight_gradient(shape: ConvolutionShape, pace: Pace, x: Tensor, dense: Tensor, partial: Tensor) -> None:
@@ -231,6 +265,145 @@ def linear_weight_gradient(
     if bias is not None:
         gradient = own.to(direction.d.dtype).sum(dim=1)
         correct(direction, pace, bias, functional.pad(gradient, (0, bias.size - shape.outputs)))
+
+
+def normalise(
+    shape: NormShape,
+    pace: Pace,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    y: Tensor,
+    means: Tensor,
+    inverses: Tensor,
+) -> None:
+    """Normalisation of groups of channels, weight and bias, relu and pooling.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        x: ``[clients, images, height, width, padded channels]``.
+        weight: ``[clients, padded channels]``; None for ones.
+        bias: As ``weight``; None for zeros.
+        y: The output, ``[clients, images, rows, columns, padded channels]``; its border, if it is larger than
+            ``shape.pooled``, and the padding of channels are left as they are.
+        means: Each group's mean, ``[clients, images, groups]``, at least in float32.
+        inverses: The reciprocal of each group's deviation, of the same shape.
+    """
+    groups = x[..., : shape.channels].to(means.dtype).unflatten(-1, (shape.groups, shape.group))
+    mean = groups.mean(dim=(2, 3, 5), keepdim=True)
+    variance = (groups - mean).square().mean(dim=(2, 3, 5))
+    means.copy_(mean[:, :, 0, 0, :, 0])
+    inverses.copy_((variance + shape.eps).rsqrt())
+    _, scores = _normalised(shape, x, weight, bias, means, inverses)
+    best, _ = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
+    interior(y, shape.pooled)[..., : shape.channels] = best
+
+
+def _normalised(
+    shape: NormShape, x: Tensor, weight: Tensor | None, bias: Tensor | None, means: Tensor, inverses: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Normalised inputs, and the same with weight and bias, without the padding of channels."""
+    groups = x[..., : shape.channels].to(means.dtype).unflatten(-1, (shape.groups, shape.group))
+    centred = groups - means[:, :, None, None, :, None]
+    normal = (centred * inverses[:, :, None, None, :, None]).flatten(4)
+    scores = normal * _of_channels(shape, weight, normal) if weight is not None else normal
+    return normal, scores + _of_channels(shape, bias, normal) if bias is not None else scores
+
+
+def _of_channels(shape: NormShape, parameter: Tensor, like: Tensor) -> Tensor:
+    """A parameter of all channels, to be multiplied with images or added to them."""
+    return parameter[:, None, None, None, : shape.channels].to(like.dtype)
+
+
+def normalise_gradients(
+    shape: NormShape,
+    pace: Pace,
+    x: Tensor,
+    dy: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    means: Tensor,
+    inverses: Tensor,
+    dx: Tensor | None,
+    of_weight: Tensor,
+    of_bias: Tensor,
+) -> None:
+    """The gradients of ``normalise``. What relu and pools have taken is found out anew, out of the input.
+
+    Args:
+        shape: The layer.
+        pace: Unused here.
+        x: Its input.
+        dy: ``[clients, images, *shape.pooled, padded channels]``.
+        weight: As for ``normalise``.
+        bias: As for ``normalise``.
+        means: What ``normalise`` wrote.
+        inverses: What ``normalise`` wrote.
+        dx: The gradient of the input, of the input's shape, but for the padding of channels; None for none.
+        of_weight: That of the weight, as partial sums over images, ``[clients, parts, padded channels]``.
+        of_bias: That of the bias, of the same shape.
+    """
+    normal, scores = _normalised(shape, x, weight, bias, means, inverses)
+    _, kind = _largest_of_pools(scores, shape.pooled, shape.pool, relu=shape.relu)
+    gradient = torch.zeros_like(scores)
+    _put_before_pools(dy[..., : shape.channels].to(scores.dtype), kind, shape.pool, gradient)
+    for partial, own in ((of_weight, gradient * normal), (of_bias, gradient)):
+        partial.zero_()
+        partial[:, 0, : shape.channels] = own.sum(dim=(1, 2, 3))
+    if dx is not None:
+        if weight is not None:
+            gradient = gradient * _of_channels(shape, weight, normal)
+        slope, place = (own.unflatten(-1, (shape.groups, shape.group)) for own in (gradient, normal))
+        mean, along = (own.mean(dim=(2, 3, 5), keepdim=True) for own in (slope, slope * place))
+        found = (slope - mean - place * along) * inverses[:, :, None, None, :, None]
+        dx[..., : shape.channels] = found.flatten(4)
+
+
+def pool(shape: PoolShape, pace: Pace, x: Tensor, y: Tensor, kind: Tensor | None) -> None:
+    """Pooling over windows of any size, and relu.
+
+    Args:
+        shape: The pooling.
+        pace: Unused here.
+        x: ``[clients, images, height, width, padded channels]``.
+        y: The output, ``[clients, images, rows, columns, padded channels]``; its border, if it is larger than
+            ``shape.pooled``, is left as it is.
+        kind: For each output which input of its window it is, ``CUT_OFF`` where relu has cut it off; None for means.
+    """
+    (rows, columns), (down, right) = shape.kernel, shape.padding
+    bordered = functional.pad(x, (0, 0, right, right, down, down), value=0.0 if shape.mean else -torch.inf)
+    windows = bordered.unfold(2, rows, shape.stride[0]).unfold(3, columns, shape.stride[1]).flatten(5)
+    if kind is None:
+        interior(y, shape.pooled).copy_(windows.mean(dim=-1))
+        return
+    best, where = windows.max(dim=-1)
+    if shape.relu:
+        where = where.masked_fill(~(best > 0), CUT_OFF)
+        best = best.clamp(min=0)
+    interior(y, shape.pooled).copy_(best)
+    kind.copy_(where)
+
+
+def pool_gradient(shape: PoolShape, pace: Pace, dy: Tensor, kind: Tensor | None, dx: Tensor) -> None:
+    """The gradient with respect to the input of ``pool``.
+
+    Args:
+        shape: The pooling.
+        pace: Unused here.
+        dy: ``[clients, images, *shape.pooled, padded channels]``.
+        kind: What ``pool`` wrote; None for means.
+        dx: The result, of the input's shape.
+    """
+    (height, width), (rows, columns), (down, right) = dx.shape[2:4], shape.pooled, shape.stride
+    size = (height + 2 * shape.padding[0], width + 2 * shape.padding[1])
+    sums = torch.promote_types(dx.dtype, torch.float32)
+    bordered = dx.new_zeros((*dx.shape[:2], *size, dx.shape[-1]), dtype=sums)
+    for tap in range(shape.taps):
+        row, column = divmod(tap, shape.kernel[1])
+        own = dy / shape.taps if kind is None else torch.where(kind == tap, dy, torch.zeros_like(dy))
+        bordered[:, :, row : row + down * rows : down, column : column + right * columns : right] += own
+    dx.copy_(interior(bordered, (height, width)))
 
 
 def cross_entropy(
@@ -357,6 +530,11 @@ def parts(shape: ConvolutionShape, images: int) -> Parts:
     return Parts(spread=1, weight=1, pools=1)
 
 
+def norm_parts(shape: NormShape, images: int) -> int:
+    """Here the gradients of a normalisation's weight and bias are one sum each."""
+    return 1
+
+
 def slots(size: int) -> int:
     """Here no sums of squares are kept: ``update`` has all of d before it."""
     return 0
@@ -389,8 +567,9 @@ def interior(bordered: Tensor, inside: tuple[int, int]) -> Tensor:
 
 def _patches(shape: ConvolutionShape, x: Tensor) -> Tensor:
     """What lies under the kernel at each output, ``[clients, images · outputs, shape.depth]``."""
-    clients, images, _, columns, channels = x.shape
-    pixel, row = channels, columns * channels
+    clients, images = x.shape[:2]
+    client, image, row, pixel, _ = x.stride()
+    down, right = shape.step
     size = (clients, images, *shape.dense, shape.kernel[0], shape.run)
-    strides = (x.stride(0), x.stride(1), row, pixel, row, 1)
+    strides = (client, image, down * row, right * pixel, row, 1)
     return x.as_strided(size, strides, x.storage_offset()).flatten(4).flatten(1, 3)
