@@ -41,6 +41,10 @@ class TestTable:
     def test_a_bar_in_a_cell_is_no_column(self) -> None:
         assert Table(("|S|",), (("|P|n",),)).markdown() == "| \\|S\\| |\n| --- |\n| \\|P\\|n |\n"
 
+    def test_single_stars_are_no_emphasis_in_markdown(self) -> None:
+        table = Table(("cells",), (("cifar10/*/* **best**",),))
+        assert table.markdown().splitlines()[-1] == "| cifar10/\\*/\\* **best** |"
+
     def test_csv(self) -> None:
         assert self.TABLE.csv() == 'name,value\na,1\n"b, c",–\n'
 

@@ -35,6 +35,7 @@ from adabest.runs.stored_run import Run
 from adabest.tasks.objectives.metric import Metric
 
 _BOLD = "**"
+_SIGNS = re.compile(r"\||(?<!\*)\*(?!\*)")  # what begins a cell, and what begins emphasis, as in `*/1/*`
 _MOST_REJECTIONS = 20  # rows of the table of replies left out
 _FIGURE = re.compile(r"[\d.,]+( ± [\d.,]+)?")
 
@@ -73,7 +74,7 @@ class Table:
     def markdown(self) -> str:
         """For a page."""
         lines = [self.head, tuple("---" if number == 0 else "---:" for number in range(len(self.head))), *self.rows]
-        escaped = ([cell.replace("|", "\\|") for cell in row] for row in lines)
+        escaped = ([_SIGNS.sub(r"\\\g<0>", cell) for cell in row] for row in lines)
         return "\n".join("| " + " | ".join(row) + " |" for row in escaped) + "\n"
 
     def csv(self) -> str:
