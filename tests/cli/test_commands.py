@@ -219,7 +219,7 @@ class TestRun:
         assert command("run", *given, "--metrics", "f1_macro") == 0
         final, out = adabest.load(tmp_path / "run").final, printed.out()
         assert re.search(rf"Round 5: f1 macro {final['scored_f1_macro']:.3g}\d* \(scored\)", out)
-        assert f"mean accuracy {100 * final['local_global_accuracy']:.2f} % (the same model for all), " in out
+        assert f"on average: accuracy {100 * final['local_global_accuracy']:.2f} % (the same model for all), " in out
         assert f"{100 * final['local_own_accuracy']:.2f} % (each client's own)" in out
 
     def test_a_folder_with_brackets_is_named_rightly(self, workplace: Path, printed: Printed) -> None:

@@ -62,6 +62,11 @@ ROWS = {
     "ways in one": "C F L",
     "changed in place": "C F L",
     "unread": "C F L",
+    "changed under another name": "F",
+    "sum beside a function": "C F C S L",
+    "sum beside dropout": "C F C S L",
+    "normed images beside": "C F L",
+    "normed wide images beside": "C F L",
     "shared": "F",
     "tied": "F",
     "gated": "L F L",
@@ -121,6 +126,7 @@ WHOLE = {
     "branching": ("it can't be traced (", "decides nothing by the values or the shapes of tensors"),
     "logits": ("it gives an object with .logits", "let it give the tensor"),
     "dropping functions": ("its dropout in functions, attention or recurrent layers", "take layers of nn.Dropout"),
+    "changed under another name": ("what its forward pass gives isn't what tracing makes of it", "in place"),
     "unused": ("its parameter spare.weight takes part in none of its layers", "leave unused parameters out"),
 }
 

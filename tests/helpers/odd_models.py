@@ -84,6 +84,42 @@ def _with_a_value_that_nobody_reads(self: Any, x: Tensor) -> Any:
     return self.out((y + x).flatten(1))
 
 
+def _changed_under_another_name(self: Any, x: Tensor) -> Any:
+    y = self.stem(x)
+    z = y
+    z += self.first(x)
+    return self.out((y + z).flatten(1))
+
+
+def _with_a_sum_beside_a_function(self: Any, x: Tensor) -> Any:
+    x = torch.tanh(self.stem(x))
+    return self.out((self.first(x) + x).flatten(1))
+
+
+def _with_a_sum_beside_dropout(self: Any, x: Tensor) -> Any:
+    x = self.dropout(self.stem(x))
+    return self.out((self.first(x) + x).flatten(1))
+
+
+def _normed_beside(self: Any, x: Tensor) -> Any:
+    x = self.stem(x).flatten(1)
+    return self.out(self.first(x) + self.norm(x))
+
+
+def _normed_images_beside(channels: int) -> nn.Module:
+    features = channels * 36
+    norm = nn.LayerNorm(features)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return Written(
+        _normed_beside,
+        stem=nn.Conv2d(2, channels, 3, padding=1),
+        first=nn.Linear(features, features),
+        norm=norm,
+        out=nn.Linear(features, CLASSES),
+    )
+
+
 def _shared(self: Any, x: Tensor) -> Any:
     x = self.first(x.flatten(1))
     return self.out(self.inner(functional.relu(self.inner(x))))
@@ -339,6 +375,27 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         first=nn.Conv2d(4, 4, 3, padding=1),
         out=nn.Linear(144, CLASSES),
     ),
+    "changed under another name": lambda: Written(
+        _changed_under_another_name,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(2, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "sum beside a function": lambda: Written(
+        _with_a_sum_beside_a_function,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "sum beside dropout": lambda: Written(
+        _with_a_sum_beside_dropout,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        dropout=nn.Dropout2d(0.3),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "normed images beside": lambda: _normed_images_beside(4),
+    "normed wide images beside": lambda: _normed_images_beside(16),
     "unread": lambda: Written(
         _with_a_value_that_nobody_reads,
         stem=nn.Conv2d(2, 4, 3, padding=1),

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from adabest.engine.shapes import CUT_OFF, ConvolutionShape, LinearShape, NormShape, PoolShape, SumShape, padded
 from adabest.models.forward_pass import why_own_forward
-from adabest.models.keyed import KeyedDropout
+from adabest.models.keyed import KeyedDropout, set_dropout_key
 
 _LONGEST_UNFOLDED_RUN = 64
 _FEWEST_CHANNELS = 16  # of an image that is stored as it is
@@ -221,6 +221,8 @@ def plan_model(module: nn.Module, example: Tensor) -> Plan:
     parts = _parts(module)
     if isinstance(parts, Obstacle):
         return _uncut(module, example, names, parts)
+    if not _give_the_same(nn.Sequential(*parts), module, example):
+        return _uncut(module, example, names, _ALIASED)
     plan = _Assembly(names).of(parts, example)
     # A parameter that two layers share has one gradient, and one that none uses still decays: only the whole knows.
     found = Counter(name for layer in plan.layers for name in _parameters(layer))
@@ -231,8 +233,22 @@ def plan_model(module: nn.Module, example: Tensor) -> Plan:
     return plan
 
 
+# Tracing takes ``z += y`` for ``z = z + y``, so what else z was called keeps its value.
+_ALIASED = Obstacle("what its forward pass gives isn't what tracing makes of it", "change no tensor in place")
 _SHARED = Obstacle("belongs to several layers, and has one gradient", "give each layer parameters of its own")
 _UNUSED = Obstacle("takes part in none of its layers, and still decays", "leave unused parameters out of the model")
+
+
+def _give_the_same(one: nn.Module, other: nn.Module, example: Tensor) -> bool:
+    """Whether two modules give the same for the same inputs and the same dropout, but for rounding."""
+    outputs = list[Tensor]()
+    for module in (one, other):
+        set_dropout_key(module, 0, 0, 0, 0)
+        with torch.no_grad():
+            outputs.append(module(example.clone()).double())
+    found, expected = outputs
+    tolerance = 1e-4 * float(expected[expected.isfinite()].abs().amax()) if expected.isfinite().any() else 0.0
+    return found.shape == expected.shape and torch.allclose(found, expected, 0, tolerance, equal_nan=True)
 
 
 def _uncut(module: nn.Module, example: Tensor, names: dict[int, str], obstacle: Obstacle) -> Plan:
@@ -570,7 +586,7 @@ class _Assembly:
 
     def _why_not_normed(self, layer: nn.GroupNorm | nn.LayerNorm) -> Obstacle | None:
         """Why kernels can't compute a normalisation; None if they can."""
-        last = self._layers[-1] if self._layers and not self._rest else None
+        last = None if self._rest or self._at == INPUT else self._layers[self._at]
         if len(self._shape) == 1 and last is not None and has_images(last) and last.output[1:] != (1, 1):
             return Obstacle("it takes flattened images", "take nn.GroupNorm before nn.Flatten")
         if isinstance(layer, nn.LayerNorm) and layer.normalized_shape != self._shape:

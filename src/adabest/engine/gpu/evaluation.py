@@ -329,7 +329,7 @@ class _Pass:
                 case NormLayer():
                     self._layers.append(NormForward(layer, regions, own.operators, border=border, kind=kind, **common))
                 case PoolLayer():
-                    self._layers.append(PoolForward(layer, own.operators, border=border, **common))
+                    self._layers.append(PoolForward(layer, own.operators, border=border, kind=kind, **common))
                 case SumLayer():
                     self._layers.append(SumForward(layer, own.operators, border=border, kind=kind, **common))
                 case _:

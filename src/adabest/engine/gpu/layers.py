@@ -261,13 +261,20 @@ class PoolForward:
     """The forward pass of pooling."""
 
     def __init__(
-        self, layer: PoolLayer, operators: Any, *, border: tuple[int, int], batch: int, allocate: Allocator
+        self,
+        layer: PoolLayer,
+        operators: Any,
+        *,
+        border: tuple[int, int],
+        batch: int,
+        allocate: Allocator,
+        kind: torch.dtype | None = None,
     ) -> None:
         shape = layer.shape
         self.layer = layer
         self._shape, self._operators = shape, operators
         rows, columns = shape.pooled
-        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored)
+        self.output = allocate(batch, rows + 2 * border[0], columns + 2 * border[1], shape.stored, kind=kind)
         self._kind = None if shape.mean else allocate(batch, rows, columns, shape.stored, kind=torch.uint8)
 
     def forward(self, x: Tensor, parameters: Tensor, pace: Pace, keys: DrawKeys | None = None) -> Tensor:
@@ -334,7 +341,7 @@ class SumWork(SumForward):
     def input_gradient(self, dy: Tensor, parameters: Tensor, pace: Pace) -> Tensor | None:
         """The gradient of both inputs, without border."""
         if self._gradient is None:
-            return dy
+            return dy if self._shape.flat else dy.view(*dy.shape[:2], *self._inside, self._shape.stored)
         shown = twins.interior(self._stored_output, self._inside)
         self._operators.add(pace, dy.reshape(self._gradient.shape), None, self._gradient, shown=shown)
         return self._gradient.flatten(2) if self._shape.flat else self._gradient

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adabest.engine.gpu.kernels.buffers import Pace, Parts
-from adabest.engine.gpu.kernels.launches import jit, launch, strides
+from adabest.engine.gpu.kernels.launches import jit, launch, shared_memory, strides
 from adabest.engine.shapes import ConvolutionShape
 
 
@@ -181,13 +181,16 @@ def _input_gradient(
     # Only the kernel rows whose outputs exist.
     lowest, rightmost = row // ROW_STRIDE, column // COLUMN_STRIDE
     begin, end = tl.maximum(0, lowest - DENSE_ROWS + 1), tl.minimum(down - 1, lowest) + 1
+    divisor = across
+    if COLUMN_STRIDE > KERNEL_COLUMNS:
+        divisor = tl.maximum(across, 1)  # a remainder may be computed before the loop, also if that isn't entered
     for turn in range(begin * across, end * across):
-        source = rightmost - turn % across
+        source = rightmost - turn % divisor
         inside = (there & (source >= 0) & (source < DENSE_COLUMNS))[:, None]
-        at = ((lowest - turn // across) * DENSE_COLUMNS + source) * OUTPUTS
+        at = ((lowest - turn // divisor) * DENSE_COLUMNS + source) * OUTPUTS
         tap = turn
         if ROW_STRIDE * COLUMN_STRIDE > 1:
-            tap = (above + turn // across * ROW_STRIDE) * KERNEL_COLUMNS + before + turn % across * COLUMN_STRIDE
+            tap = (above + turn // divisor * ROW_STRIDE) * KERNEL_COLUMNS + before + turn % divisor * COLUMN_STRIDE
         for begin_output in tl.static_range(0, OUTPUTS, BLOCK_OUTPUTS):
             output = begin_output + tl.arange(0, BLOCK_OUTPUTS)
             some = output < OUTPUTS
@@ -359,6 +362,8 @@ def input_gradient(
     blocks = BLOCKS["input gradient", dx.element_size()]
     block_channels = _block(channels)
     columns, programs = triton.cdiv(width, shape.stride[1]), shape.stride[1] * triton.cdiv(channels, block_channels)
+    # What a turn of the loop over the kernel loads, for all outputs, is one stage of its pipeline.
+    stage = shape.stored_outputs * (blocks.pixels + block_channels) * dx.element_size()
     grid = (triton.cdiv(images * columns, blocks.pixels), height * programs, clients)
     launch(
         _input_gradient, grid,
@@ -367,7 +372,7 @@ def input_gradient(
         images, height, width, channels, *shape.dense, shape.stored_outputs,
         *shape.kernel, *shape.stride, *shape.padding, other is not None, precision,
         blocks.pixels, block_channels, _block(shape.stored_outputs, blocks.depth),
-        num_warps=blocks.warps, num_stages=blocks.stages,
+        num_warps=blocks.warps, num_stages=max(1, min(blocks.stages, shared_memory(dx.device) // stage)),
     )  # fmt: skip
 
 

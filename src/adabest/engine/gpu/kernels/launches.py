@@ -4,6 +4,7 @@ Triton compiles a kernel at its first launch, one after another. A step has some
 are compiled in threads: most of the work is in C++ and in other programs, which don't need Python's lock.
 """
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _NUMBERS = {
     "seed", "round_number", "client", "samples", "starts",
     "momentum", "radius", "beta1", "beta2", "eps", "unbiased1", "unbiased2",
 }  # fmt: skip
+_SHARED_MEMORY = 232_448
 _only_compiles: ContextVar[bool] = ContextVar("_only_compiles", default=False)
 
 
@@ -43,6 +45,15 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) 
         kernel.warmup(*arguments, grid=grid, **options)
     else:
         kernel[grid](*arguments, **options)
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """The bytes of shared memory that a program of a kernel may have; those of an H200 where there is no GPU."""
+    if device.type != "cuda":
+        return _SHARED_MEMORY
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's types don't know all of them
+    return int(properties.shared_memory_per_block_optin)
 
 
 def strides(x: Tensor) -> tuple[int, int, int, int]:

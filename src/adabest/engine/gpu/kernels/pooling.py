@@ -27,8 +27,8 @@ def _mean(
     if tl.load(step) >= tl.load(steps + client):
         return
     taps: tl.constexpr = KERNEL_ROWS * KERNEL_COLUMNS
-    channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
-    cell = tl.program_id(1) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    cell = tl.program_id(0) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
     there, known = cell < IMAGES * ROWS * COLUMNS, channel < STORED
     image, row, column = cell // (ROWS * COLUMNS), (cell // COLUMNS) % ROWS, cell % COLUMNS
     inputs = x + client * (IMAGES * HEIGHT * WIDTH * STORED)
@@ -61,8 +61,8 @@ def _largest(
     if tl.load(step) >= tl.load(steps + client):
         return
     cells: tl.constexpr = IMAGES * ROWS * COLUMNS
-    channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
-    cell = tl.program_id(1) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    cell = tl.program_id(0) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS)
     there, known = cell < cells, (channel < STORED)[None, :]
     image, row, column = cell // (ROWS * COLUMNS), (cell // COLUMNS) % ROWS, cell % COLUMNS
     inputs = x + client * (IMAGES * HEIGHT * WIDTH * STORED)
@@ -102,8 +102,8 @@ def _gradient(
     # The most windows that a pixel is in, down and across.
     windows_down: tl.constexpr = (KERNEL_ROWS + STRIDE_DOWN - 1) // STRIDE_DOWN
     windows_across: tl.constexpr = (KERNEL_COLUMNS + STRIDE_RIGHT - 1) // STRIDE_RIGHT
-    channel = tl.program_id(0) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
-    pixel = tl.program_id(1) * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)
+    channel = tl.program_id(1) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)
+    pixel = tl.program_id(0) * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)
     there, known = pixel < pixels, (channel < STORED)[None, :]
     image, down, across = pixel // (HEIGHT * WIDTH), (pixel // WIDTH) % HEIGHT + PAD_DOWN, pixel % WIDTH + PAD_RIGHT
     first = client * (IMAGES * ROWS * COLUMNS * STORED)
@@ -138,7 +138,8 @@ def pool(shape: PoolShape, pace: Pace, x: Tensor, y: Tensor, kind: Tensor | None
     common = (images, shape.height, shape.width, shape.stored, rows, columns, *_windows(shape), *border)
     taps = 1 if kind is not None else min(triton.next_power_of_2(shape.taps), _BLOCK // channels)
     cells = max(1, _BLOCK // (channels * taps))
-    grid = (triton.cdiv(shape.stored, channels), triton.cdiv(images * rows * columns, cells), clients)
+    # There may be more than 65,535 blocks of cells, the most that the second and the third axis of a grid take.
+    grid = (triton.cdiv(images * rows * columns, cells), triton.cdiv(shape.stored, channels), clients)
     if kind is None:
         launch(_mean, grid, x, y, pace.step, pace.steps, *common, cells, taps, channels, num_warps=4)
     else:
@@ -154,7 +155,7 @@ def pool_gradient(shape: PoolShape, pace: Pace, dy: Tensor, kind: Tensor | None,
     channels = _channel_block(shape)
     pixels = _BLOCK // channels
     launch(
-        _gradient, (triton.cdiv(shape.stored, channels), triton.cdiv(images * height * width, pixels), clients),
+        _gradient, (triton.cdiv(images * height * width, pixels), triton.cdiv(shape.stored, channels), clients),
         dy, dy if kind is None else kind, dx, pace.step, pace.steps,
         images, height, width, shape.stored, *shape.pooled, *_windows(shape), kind is not None, pixels, channels,
         num_warps=4,
