@@ -63,6 +63,8 @@ ROWS = {
     "changed in place": "C F L",
     "unread": "C F L",
     "changed under another name": "F",
+    "one relu for all": "C Npr C Nr C N Sr P L",
+    "one dropout for all": "F",
     "sum beside a function": "C F C S L",
     "sum beside dropout": "C F C S L",
     "normed images beside": "C F L",
@@ -127,6 +129,7 @@ WHOLE = {
     "logits": ("it gives an object with .logits", "let it give the tensor"),
     "dropping functions": ("its dropout in functions, attention or recurrent layers", "take layers of nn.Dropout"),
     "changed under another name": ("what its forward pass gives isn't what tracing makes of it", "in place"),
+    "one dropout for all": ("its layer dropout is used several times", "use a layer of its own at each place"),
     "unused": ("its parameter spare.weight takes part in none of its layers", "leave unused parameters out"),
 }
 

@@ -120,6 +120,20 @@ def _normed_images_beside(channels: int) -> nn.Module:
     )
 
 
+def _with_one_relu_for_all(self: Any, x: Tensor) -> Any:
+    """As torchvision writes its residual networks."""
+    x = self.pool(self.relu(self.norm(self.stem(x))))
+    y = self.relu(self.first_norm(self.first(x)))
+    y = self.second_norm(self.second(y))
+    y += x
+    return self.out(torch.flatten(self.pool(self.relu(y)), 1))
+
+
+def _with_one_dropout_for_all(self: Any, x: Tensor) -> Any:
+    x = self.dropout(functional.relu(self.stem(x)))
+    return self.out(self.dropout(functional.relu(self.first(x))).flatten(1))
+
+
 def _shared(self: Any, x: Tensor) -> Any:
     x = self.first(x.flatten(1))
     return self.out(self.inner(functional.relu(self.inner(x))))
@@ -371,6 +385,25 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
     "changed in place": lambda: Written(
         _changed_in_place,
+        stem=nn.Conv2d(2, 4, 3, padding=1),
+        first=nn.Conv2d(4, 4, 3, padding=1),
+        out=nn.Linear(144, CLASSES),
+    ),
+    "one relu for all": lambda: Written(
+        _with_one_relu_for_all,
+        relu=nn.ReLU(inplace=True),
+        pool=nn.MaxPool2d(2),
+        stem=nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        norm=nn.GroupNorm(2, 4),
+        first=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        first_norm=nn.GroupNorm(2, 4),
+        second=nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        second_norm=nn.GroupNorm(2, 4),
+        out=nn.Linear(4, CLASSES),
+    ),
+    "one dropout for all": lambda: Written(
+        _with_one_dropout_for_all,
+        dropout=nn.Dropout2d(0.3),
         stem=nn.Conv2d(2, 4, 3, padding=1),
         first=nn.Conv2d(4, 4, 3, padding=1),
         out=nn.Linear(144, CLASSES),

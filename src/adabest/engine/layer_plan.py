@@ -282,8 +282,9 @@ def is_one_layer(module: nn.Module) -> bool:
 def _parts(module: nn.Module) -> list[fx.GraphModule] | Obstacle:
     """The parts of a model in a row; why not, if it can't be cut.
 
-    A layer that is used twice has one gradient and two places in the row, so then the model stays whole; as it does if
-    it reads parameters or buffers of its own beside its layers', or if its forward pass was replaced.
+    A layer with parameters that is used twice has one gradient and two places in the row, so then the model stays
+    whole; as it does if it reads parameters or buffers of its own beside its layers', or if its forward pass was
+    replaced.
     """
     own_forward = why_own_forward(module)
     if own_forward is not None:
@@ -298,7 +299,7 @@ def _parts(module: nn.Module) -> list[fx.GraphModule] | Obstacle:
     operations = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     called = [node.target for node in operations if node.op == "call_module"]
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    repeated = next((name for name, count in Counter(called).items() if count > 1), None)
+    repeated = next((name for name, count in Counter(called).items() if count > 1 and _holds(module, str(name))), None)
     if repeated is not None:
         return Obstacle(f"its layer {repeated} is used several times", "use a layer of its own at each place")
     if len(inputs) != 1:
@@ -310,6 +311,13 @@ def _parts(module: nn.Module) -> list[fx.GraphModule] | Obstacle:
             "let layers such as nn.Linear hold parameters and buffers",
         )
     return _cut(module, inputs[0], operations, _numbered(operations))
+
+
+def _holds(module: nn.Module, name: str) -> bool:
+    """Whether a layer holds anything: parameters, buffers, or draws of dropout, which go on from use to use."""
+    layer = module.get_submodule(name)
+    kept = (*layer.parameters(), *layer.buffers())
+    return bool(kept) or any(isinstance(part, KeyedDropout) for part in layer.modules())
 
 
 def _cut(
