@@ -168,7 +168,13 @@ class TestWays:
                 recurrent,
                 ids(),
                 AUTOGRAD,
-                [("Embedding 50→8", IN_TURN), ("LSTM 8→6", IN_TURN), ("linear 6→4", IN_TURN)],
+                [("Embedding 50→8", STACKED), ("LSTM 8→6", STACKED), "linear 6→4"],
+            ),
+            (
+                odd_models.make("depends on data"),
+                make_dataset(SHAPE),
+                AUTOGRAD,
+                [("linear 72→5", IN_TURN), ("linear 5→3", IN_TURN)],
             ),
             (
                 odd_models.make("branching"),
@@ -178,7 +184,18 @@ class TestWays:
             ),
             (Dropping, make_dataset(SHAPE), AUTOGRAD, [("linear 72→6", STACKED), ("linear 6→3", STACKED)]),
         ],
-        ids=["logistic", "mlp", "cnn", "vgg", "group norm", "embedding", "lstm", "untraceable", "dropout function"],
+        ids=[
+            "logistic",
+            "mlp",
+            "cnn",
+            "vgg",
+            "group norm",
+            "embedding",
+            "lstm",
+            "in turn",
+            "untraceable",
+            "dropout function",
+        ],
     )
     def test_each_layer_has_its_way(self, model: Any, dataset: Any, cpu: str, rows: list[Any]) -> None:
         found = adabest.layers(model=model, dataset=dataset)

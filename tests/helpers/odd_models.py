@@ -515,15 +515,15 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
     "layer norms": _layer_norms,
     "mixed": _mixed,
+    "recurrent, with dropout": lambda: Written(
+        _recurrent, cell=nn.GRU(6, 5, num_layers=2, dropout=0.4, batch_first=True), out=nn.Linear(5, CLASSES)
+    ),
+    "recurrent": lambda: Written(_recurrent, cell=nn.LSTM(6, 5, batch_first=True), out=nn.Linear(5, CLASSES)),
 }
 
 # What can't be computed for many clients at once.
 ONE_BY_ONE: dict[str, Callable[[], nn.Module]] = {
     "depends on data": lambda: Written(_depends_on_data, first=nn.Linear(FEATURES, 5), out=nn.Linear(5, CLASSES)),
-    "recurrent, with dropout": lambda: Written(
-        _recurrent, cell=nn.GRU(6, 5, num_layers=2, dropout=0.4, batch_first=True), out=nn.Linear(5, CLASSES)
-    ),
-    "recurrent": lambda: Written(_recurrent, cell=nn.LSTM(6, 5, batch_first=True), out=nn.Linear(5, CLASSES)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Recurrent layers keep their weights where the model's vector has them, and are computed without cuDNN."""
+"""Recurrent layers keep their weights in place, are computed without cuDNN, and can be mapped over clients."""
 
 import copy
 import pickle
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
 
 from adabest.models.keyed import prepare
+from adabest.models.recurrent import settle_recurrent_layers
 
 SEEN: list[bool] = []
 
@@ -67,3 +69,58 @@ def test_the_users_own_model_stays_as_it_is() -> None:
     module = Reader()
     prepare(module, torch.rand(2, 5, 3), 2)
     assert not {"forward", "flatten_parameters"} & vars(module.reader).keys()
+
+
+class Told(nn.Module):
+    """All that a recurrent layer gives, in one tensor."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, ends = self.layer(x)
+        ends = (ends,) if isinstance(ends, Tensor) else ends
+        return torch.cat([one.flatten() for one in (outputs, *ends)])
+
+
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"bias": False, "batch_first": True},
+    {"num_layers": 3, "batch_first": True},
+    {"bidirectional": True, "bias": False},
+    {"num_layers": 2, "bidirectional": True},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(nn.LSTM, {}), (nn.LSTM, {"proj_size": 2}), (nn.GRU, {}), (nn.RNN, {}), (nn.RNN, {"nonlinearity": "relu"})],
+)
+def test_layers_of_many_clients_are_those_of_each(kind: Any, options: dict[str, Any], form: dict[str, Any]) -> None:
+    clients = 3
+    generator = torch.Generator().manual_seed(0)
+    told = Told(kind(3, 4, **form, **options)).double()
+    settle_recurrent_layers(told)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(clients, *shape, dtype=torch.float64, generator=generator)
+
+    def one(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        given: Tensor = functional_call(told, parameters, (x,))
+        return given
+
+    parameters, x = {name: drawn(*value.shape) for name, value in told.named_parameters()}, drawn(4, 5, 3)
+    vjp_of: Any = vjp
+    together, back = vjp_of(vmap(one), parameters, x)
+    slopes = drawn(*together.shape[1:])
+    of_parameters, of_x = back(slopes)
+    for client in range(clients):
+        mine = {name: value[client] for name, value in parameters.items()}
+        alone, its_back = vjp_of(one, mine, x[client])
+        torch.testing.assert_close(together[client], alone, rtol=0, atol=1e-13)
+        its_parameters, its_x = its_back(slopes[client])
+        torch.testing.assert_close(of_x[client], its_x, rtol=0, atol=1e-12)
+        for name, value in its_parameters.items():
+            torch.testing.assert_close(of_parameters[name][client], value, rtol=0, atol=1e-12)

@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from adabest import random
+from adabest.models.recurrent import pass_of_layers
 from adabest.random import Purpose
 
 _FUNCTIONS = -1  # stands where the number of a dropout layer would
@@ -202,7 +203,7 @@ def _recurrent(draws: KeyedDraws, plain: Any, *given: Any) -> Any:
     for layer in range(layers):
         rows, own = slice(layer * directions, (layer + 1) * directions), weights[layer * each : (layer + 1) * each]
         start = states[rows] if isinstance(states, Tensor) else tuple(state[rows] for state in states)
-        sequence, *ends = plain(sequence, *head, start, own, biases, 1, 0.0, training, both_ways, *tail)
+        sequence, *ends = pass_of_layers(plain, sequence, *head, start, own, biases, 1, 0.0, training, both_ways, *tail)
         last.append(tuple(ends))
         if layer < layers - 1:
             sequence = draws.dropped(sequence, p)
