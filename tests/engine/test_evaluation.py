@@ -26,40 +26,53 @@ from adabest.tasks.classification import ClassificationTask
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KIND = "tests"
-MODELS: dict[str, str | nn.Module] = {
-    "linear": "mlp,hidden=9x5",
-    "convolutions": nn.Sequential(
-        nn.Conv2d(2, 5, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(5, 4, 2, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(64, 6),
-        nn.ReLU(),
-        nn.Linear(6, 3),
-    ),
-    "a convolution at the end": nn.Sequential(
-        nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(5, 3, 2), nn.Flatten()
-    ),
-    "shortcuts": odd_models.make("shortcuts"),
-    "a sum at the end": odd_models.make("shortcuts of features"),
-    "norms": nn.Sequential(
-        nn.Conv2d(2, 6, 3),
-        nn.GroupNorm(2, 6),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(24, 5),
-        nn.LayerNorm(5),
-        nn.ReLU(),
-        nn.Linear(5, 3),
-        nn.GroupNorm(1, 3, affine=False),
-    ),
-    "pools": nn.Sequential(
-        nn.Conv2d(2, 5, 3, padding=1), nn.MaxPool2d(3, 2, 1), nn.Conv2d(5, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    ),
-}
+
+
+def _models() -> dict[str, str | nn.Module]:
+    """Models with the same weights, whatever was drawn before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return {
+            "linear": "mlp,hidden=9x5",
+            "convolutions": nn.Sequential(
+                nn.Conv2d(2, 5, 3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(5, 4, 2, padding=1),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(64, 6),
+                nn.ReLU(),
+                nn.Linear(6, 3),
+            ),
+            "a convolution at the end": nn.Sequential(
+                nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(5, 3, 2), nn.Flatten()
+            ),
+            "shortcuts": odd_models.make("shortcuts"),
+            "a sum at the end": odd_models.make("shortcuts of features"),
+            "norms": nn.Sequential(
+                nn.Conv2d(2, 6, 3),
+                nn.GroupNorm(2, 6),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(24, 5),
+                nn.LayerNorm(5),
+                nn.ReLU(),
+                nn.Linear(5, 3),
+                nn.GroupNorm(1, 3, affine=False),
+            ),
+            "pools": nn.Sequential(
+                nn.Conv2d(2, 5, 3, padding=1),
+                nn.MaxPool2d(3, 2, 1),
+                nn.Conv2d(5, 3, 1),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+            ),
+        }
+
+
+MODELS = _models()
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
