@@ -334,7 +334,7 @@ def from_npz(path: Path, labels: Labels = "count", classes: int | None = None) -
     if unused:
         warnings.warn(
             f"data set file {path} holds {', '.join(unused)}, which isn't used; beside {', '.join(_ARRAYS)} a file may "
-            f"hold {_CLIENTS}, whose each training sample is",
+            f"hold {_CLIENTS}, the owner of each training sample",
             stacklevel=2,
         )
     try:

@@ -134,6 +134,18 @@ def _refuse_draws_in_evaluation(module: nn.Module, example: Tensor) -> None:
         )
 
 
+def are_alike(first: Tensor, second: Tensor) -> bool:
+    """Whether two outputs are the same but for rounding.
+
+    The last bits of equal sums may depend on where in memory their operands lie.
+    """
+    tolerance = 0.0
+    if first.is_floating_point():
+        finite = first[torch.isfinite(first)].abs()
+        tolerance = math.sqrt(torch.finfo(first.dtype).eps) * (float(finite.max()) if len(finite) else 0.0)
+    return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True)
+
+
 def _refuse_memory_between_calls(module: nn.Module, example: Tensor, first: Tensor) -> None:
     """Refuses a module that gives something else when it is called again, by the same inputs and the same dropout.
 
@@ -142,12 +154,7 @@ def _refuse_memory_between_calls(module: nn.Module, example: Tensor, first: Tens
     set_dropout_key(module, 0, 0, 0, 0)  # as in the trial pass
     with torch.no_grad():
         second = class_scores(module(_as_given(module, example)))
-    # The last bits of equal sums may depend on where in memory their operands lie.
-    tolerance = 0.0
-    if first.is_floating_point():
-        finite = first[torch.isfinite(first)].abs()
-        tolerance = math.sqrt(torch.finfo(first.dtype).eps) * (float(finite.max()) if len(finite) else 0.0)
-    if first.shape != second.shape or not torch.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True):
+    if not are_alike(first, second):
         raise InputError(
             "the model gives something else when it is called again with the same inputs: it remembers something, such "
             "as a hidden state or a counter, which would leak from one client to the next, or draws from a generator "
