@@ -63,6 +63,8 @@ ROWS = {
     "changed in place": "C F L",
     "unread": "C F L",
     "changed under another name": "F",
+    "changed at first by nothing": "F",
+    "hooked relu": "C F L",
     "one relu for all": "C Npr C Nr C N Sr P L",
     "one dropout for all": "F",
     "sum beside a function": "C F C S L",

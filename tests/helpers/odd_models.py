@@ -252,6 +252,21 @@ def _hooked() -> nn.Module:
     return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), nn.Linear(6, CLASSES))
 
 
+def _hooked_relu() -> nn.Module:
+    relu = nn.ReLU()
+    relu.register_forward_hook(lambda _layer, _given, result: result * 0.5)
+    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), relu, nn.MaxPool2d(2), relu, nn.Flatten(), nn.Linear(36, 3))
+
+
+def _changed_under_another_name_by_nothing() -> nn.Module:
+    first = nn.Conv2d(2, 4, 3, padding=1)
+    for parameter in first.parameters():
+        nn.init.zeros_(parameter)
+    return Written(
+        _changed_under_another_name, stem=nn.Conv2d(2, 4, 3, padding=1), first=first, out=nn.Linear(144, CLASSES)
+    )
+
+
 def _unused() -> nn.Module:
     return Written(lambda self, x: self.out(x.flatten(1)), out=nn.Linear(FEATURES, CLASSES), spare=nn.Linear(2, 2))
 
@@ -414,6 +429,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         first=nn.Conv2d(2, 4, 3, padding=1),
         out=nn.Linear(144, CLASSES),
     ),
+    "changed at first by nothing": _changed_under_another_name_by_nothing,
+    "hooked relu": _hooked_relu,
     "sum beside a function": lambda: Written(
         _with_a_sum_beside_a_function,
         stem=nn.Conv2d(2, 4, 3, padding=1),

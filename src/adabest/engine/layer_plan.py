@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, fx, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from adabest.engine.shapes import CUT_OFF, ConvolutionShape, LinearShape, NormShape, PoolShape, SumShape, padded
@@ -240,12 +241,21 @@ _UNUSED = Obstacle("takes part in none of its layers, and still decays", "leave 
 
 
 def _give_the_same(one: nn.Module, other: nn.Module, example: Tensor) -> bool:
-    """Whether two modules give the same for the same inputs and the same dropout, but for rounding."""
+    """Whether two modules give the same for the same inputs, weights and dropout, but for rounding.
+
+    Their weights get noise: where some are zero, as at the end of a residual block, the first outputs may hide it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    noisy = {
+        id(p): p.detach() + 0.1 * torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
+        for p in other.parameters()
+    }
     outputs = list[Tensor]()
     for module in (one, other):
         set_dropout_key(module, 0, 0, 0, 0)
+        weights = {name: noisy[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
         with torch.no_grad():
-            outputs.append(module(example.clone()))
+            outputs.append(functional_call(module, weights, (example.clone(),)))
     return are_alike(*outputs)
 
 
@@ -527,6 +537,10 @@ class _Assembly:
         last = None if self._rest or self._at == INPUT else self._layers[self._at]
         obstacle: Obstacle | None
         match operation:
+            case (
+                nn.ReLU() | nn.MaxPool2d() | nn.AvgPool2d() | nn.AdaptiveAvgPool2d() | nn.Identity() | nn.Flatten()
+            ) if _is_changed(operation):
+                obstacle = _HOOKED
             case nn.Conv2d():
                 obstacle = self._why_not_trained(operation) or _why_not_plain(operation)
                 if obstacle is None and len(self._shape) != 3:
@@ -584,8 +598,8 @@ class _Assembly:
             return Obstacle(
                 f"it is a {type(layer).__name__}, which may compute anything", f"use nn.{kind.__name__} itself"
             )
-        if layer._forward_hooks or layer._forward_pre_hooks:
-            return Obstacle("it has hooks, which may compute anything", "take them off")
+        if _is_changed(layer):
+            return _HOOKED
         if not all(id(p) in self._names for p in (layer.weight, layer.bias) if p is not None):
             return Obstacle("it has parameters that aren't trained", "train all of its parameters")
         return None
@@ -653,6 +667,12 @@ def _groups(layer: nn.GroupNorm | nn.LayerNorm) -> int:
     return layer.num_groups if isinstance(layer, nn.GroupNorm) else 1
 
 
+def _is_changed(layer: nn.Module) -> bool:
+    """Whether a layer computes something else than its class says."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in vars(layer)
+
+
+_HOOKED = Obstacle("it has hooks, which may compute anything", "take them off")
 _WITHOUT_KERNELS = Obstacle(
     "kernels are for nn.Conv2d, nn.Linear, nn.GroupNorm, nn.LayerNorm, sums, relu, and max- and average pooling"
 )

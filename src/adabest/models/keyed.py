@@ -143,7 +143,8 @@ def are_alike(first: Tensor, second: Tensor) -> bool:
     if first.is_floating_point():
         finite = first[torch.isfinite(first)].abs()
         tolerance = math.sqrt(torch.finfo(first.dtype).eps) * (float(finite.max()) if len(finite) else 0.0)
-    return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True)
+    same_form = first.shape == second.shape and first.dtype == second.dtype
+    return same_form and torch.allclose(first, second, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _refuse_memory_between_calls(module: nn.Module, example: Tensor, first: Tensor) -> None:

@@ -30,7 +30,7 @@ class RecurrentForward:
         before = torch.backends.cudnn.enabled
         torch.backends.cudnn.enabled = False
         try:
-            if not _are_mapped([*self._layer.parameters(), *inputs]):
+            if not _are_mapped([*self._layer.parameters(), *inputs, *options.values()]):
                 return own(self._layer, *inputs, **options)
             with _WrittenOut():
                 return own(self._layer, *inputs, **options)
@@ -58,7 +58,7 @@ def pass_of_layers(plain: Callable[..., Any], *given: Any) -> Any:
         *given: Its arguments.
     """
     is_packed = not isinstance(given[3], bool)
-    if is_packed or not _are_mapped([given[0], *given[2]]):
+    if is_packed or not _are_mapped(given[:3]):
         return plain(*given)
     sequence, states, weights, _, layers, _, _, both_ways, batch_first = given
     steps = sequence.transpose(0, 1) if batch_first else sequence
@@ -85,8 +85,11 @@ def _has_dropout(given: Sequence[Any]) -> bool:
     return bool(layers > 1 and training and p > 0)
 
 
-def _are_mapped(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, Tensor) and is_batchedtensor(value) for value in values)
+def _are_mapped(values: Any) -> bool:
+    """Whether a tensor is mapped over clients, or one of those in tuples and lists."""
+    if isinstance(values, Tensor):
+        return is_batchedtensor(values)
+    return isinstance(values, tuple | list) and any(map(_are_mapped, values))
 
 
 def _together(states: Any) -> tuple[Tensor, ...]:
